@@ -1,0 +1,1 @@
+"""The inference engine: the only room with torch."""

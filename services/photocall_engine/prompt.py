@@ -1,0 +1,175 @@
+"""From a request to prompt pieces to token ids.
+
+A request is one prefix (the turn header and the state) and one branch per question (the question and the turn
+footer). Pieces are tokenized one by one, so the ids of the prefix never depend on the question behind it. This file
+decides every word the model reads, in training as in serving; a change of any of them changes `PROMPT_VERSION`, which
+is part of the prefix cache's key. It knows no tensors and no pages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from photocall.questions import Choice, Json, Noul, Number, Question, Score, Text
+from photocall_engine.tokenizer import LETTERS, ChatTokenizer
+
+PROMPT_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRef:
+    """The place of one picture in a prompt, by its asset key."""
+
+    key: str
+
+
+Piece: TypeAlias = str | ImageRef
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSpan:
+    """Soft tokens of one picture: positions [start, end) of the token list they stand in."""
+
+    key: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRun:
+    """Token ids with their picture spans; span positions are relative to the run."""
+
+    ids: tuple[int, ...]
+    spans: tuple[ImageSpan, ...]
+
+
+def state_pieces(state: Json, keys: Collection[str]) -> list[Piece]:
+    """The state as compact JSON in the caller's key order (a bare string as it is), pictures in place of their keys."""
+    return _merge([*_render(state, _matcher(keys), bare=True), "\n"])
+
+
+def question_pieces(question: Question, keys: Collection[str]) -> list[Piece]:
+    """Everything of one question that the model reads, from the line break before it to the last word of the user."""
+    match = _matcher(keys)
+    lines: list[list[Piece]] = []
+    if question.instructions is not None:
+        lines.append(_render(question.instructions, match, bare=True))
+    if isinstance(question, Choice):
+        codes = option_codes(len(question.options))
+        lines += [_option(code, o.label, o.description, match) for code, o in zip(codes, question.options, strict=True)]
+        lines.append(["Answer with one letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
+    elif isinstance(question, Noul):
+        lines += [_option("A", "yes", question.true, match), _option("B", "no", question.false, match)]
+        lines.append(["Answer with one letter."])
+    elif isinstance(question, Score):
+        codes = option_codes(len(question.levels))
+        lines += [_option(code, None, level, match) for code, level in zip(codes, question.levels, strict=True)]
+        lines.append(["Answer with the level's letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
+    elif isinstance(question, Number):
+        unit = f" in {question.unit}" if question.unit else ""
+        lines.append([f"Answer with a number{unit}."])
+    elif isinstance(question, Text):
+        lines.append(["Answer in a few words."])
+    pieces: list[Piece] = []
+    for line in lines:
+        pieces += ["\n", *line]
+    return _merge(pieces)
+
+
+def option_codes(count: int) -> list[str]:
+    """What each option is called in the prompt: one letter up to 26 options, else two, 26 to a first letter."""
+    if count <= len(LETTERS):
+        return list(LETTERS[:count])
+    return [LETTERS[i // len(LETTERS)] + LETTERS[i % len(LETTERS)] for i in range(count)]
+
+
+def prefix_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int]) -> TokenRun:
+    """Token ids of the shared prefix. `soft` gives the number of soft tokens of each picture, by asset key."""
+    return _tokenize(tokenizer, state_pieces(state, soft.keys()), soft, before=tokenizer.marks.header)
+
+
+def branch_run(tokenizer: ChatTokenizer, question: Question, soft: Mapping[str, int]) -> TokenRun:
+    """Token ids of one branch, from the question to the place where the answer starts."""
+    return _tokenize(tokenizer, question_pieces(question, soft.keys()), soft, after=tokenizer.marks.footer)
+
+
+def _tokenize(
+    tokenizer: ChatTokenizer,
+    pieces: Sequence[Piece],
+    soft: Mapping[str, int],
+    before: Sequence[int] = (),
+    after: Sequence[int] = (),
+) -> TokenRun:
+    ids = list(before)
+    spans: list[ImageSpan] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            ids += tokenizer.encode(piece)
+            continue
+        ids.append(tokenizer.image_begin)
+        spans.append(ImageSpan(piece.key, len(ids), len(ids) + soft[piece.key]))
+        ids += [tokenizer.image] * soft[piece.key]
+        ids.append(tokenizer.image_end)
+    return TokenRun((*ids, *after), tuple(spans))
+
+
+def _option(code: str, label: str | None, description: Json, match: re.Pattern[str] | None) -> list[Piece]:
+    pieces: list[Piece] = [f"{code}) "]
+    if label is not None:
+        pieces += _render(label, match, bare=True)
+    if label is not None and description is not None:
+        pieces.append(": ")
+    if description is not None:
+        pieces += _render(description, match, bare=True)
+    return pieces
+
+
+def _matcher(keys: Collection[str]) -> re.Pattern[str] | None:
+    """Finds asset keys in a string; the longest wins where one key starts with another."""
+    if not keys:
+        return None
+    return re.compile("|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True)))
+
+
+def _render(value: Json, match: re.Pattern[str] | None, bare: bool = False) -> list[Piece]:
+    """Compact JSON, not ASCII-escaped, with pictures in place of their keys. Object keys are not scanned."""
+    if isinstance(value, str):
+        return _render_string(value, match, bare)
+    pieces: list[Piece] = []
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            pieces += [f"{',' if pieces else '{'}{json.dumps(key, ensure_ascii=False)}:", *_render(item, match)]
+        return [*pieces, "}"] if pieces else ["{}"]
+    if isinstance(value, Sequence):
+        for item in value:
+            pieces += ["," if pieces else "[", *_render(item, match)]
+        return [*pieces, "]"] if pieces else ["[]"]
+    return [json.dumps(value, ensure_ascii=False)]
+
+
+def _render_string(text: str, match: re.Pattern[str] | None, bare: bool) -> list[Piece]:
+    def plain(part: str) -> str:
+        return part if bare else json.dumps(part, ensure_ascii=False)[1:-1]
+
+    pieces: list[Piece] = [] if bare else ['"']
+    start = 0
+    for found in match.finditer(text) if match else ():
+        pieces += [plain(text[start : found.start()]), ImageRef(found.group())]
+        start = found.end()
+    pieces.append(plain(text[start:]))
+    return pieces if bare else [*pieces, '"']
+
+
+def _merge(pieces: Sequence[Piece]) -> list[Piece]:
+    """Neighbouring texts joined and empty ones dropped, so that tokenization sees whole words."""
+    merged: list[Piece] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        elif piece != "":
+            merged.append(piece)
+    return merged

@@ -1,0 +1,49 @@
+"""RowBatch: what one forward of the decoder runs.
+
+A row is one token of one sequence at one position; a batch mixes prompt, picture and decode rows of any number of
+requests. Plain numpy arrays, built by the scheduler, read by the runner. Padding is ordinary data: `NULL_ROW` sits on
+page 0, which both pools keep as scratch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAGE_SIZE = 16
+Ints: TypeAlias = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """One forward. R rows, Q read rows, E extra writes, B block table entries.
+
+    Slots are `page * PAGE_SIZE + offset` in the full pool; the runner finds the sliding pool's slot through the
+    sliding map. K/V of all rows are written before any row of the same layer attends.
+    """
+
+    tokens: Ints  # [R] token id; picture rows hold the placeholder (the model looks up the pad id there)
+    pos: Ints  # [R] position in its sequence
+    slot: Ints  # [R] where K/V go in the full pool
+    bt_off: Ints  # [R] offset of the sequence's block table in block_tables
+    kv_hi: Ints  # [R] full layers see positions [0, kv_hi)
+    kv_hi_sliding: Ints  # [R] sliding layers see [max(0, pos - window + 1), kv_hi_sliding)
+    block_tables: Ints  # [B] page ids of all sequences, one after another
+    extra_row: Ints  # [E] rows whose K/V are also written ...
+    extra_slot: Ints  # [E] ... to these slots (private tail pages of branches)
+    soft_idx: Ints  # [R] row of the soft-token arena that replaces the embedding, or -1
+    read: Ints  # [Q] rows whose output is read, ascending
+    decode: bool  # every row is the last of its sequence
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return len(self.tokens)
+
+
+def concat_ints(parts: list[list[int]]) -> Ints:
+    """Many lists of ints as one int32 array."""
+    return np.asarray([value for part in parts for value in part], dtype=np.int32)

@@ -1,0 +1,70 @@
+"""ModelRunner: what the scheduler needs from a model, and no more.
+
+Charter: no policy here. A method is added only when a readout or the scheduler cannot be written without it, and then
+to the torch runner and the fake alike. Arguments and results are numpy arrays and ints, so that nothing on this side of
+the line imports torch. Calls take effect in the order they are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from photocall_engine.rows import Ints, RowBatch
+
+
+@dataclass(frozen=True, slots=True)
+class PatchImage:
+    """A prepared picture: uint8 patches, row-major over the grid, each (py, px, rgb)."""
+
+    patches: NDArray[np.uint8]  # [grid_height * grid_width, 768]
+    grid_height: int
+    grid_width: int
+
+    @property
+    def num_soft(self) -> int:
+        """Soft tokens: one per 3 x 3 block of patches."""
+        return self.grid_height * self.grid_width // 9
+
+
+class ModelRunner(Protocol):
+    """A model on one device with its two page pools and its soft-token arena."""
+
+    num_pages: int  # pages of the full pool, scratch page 0 included
+    sliding_pages: int  # usable pages of the sliding pool, ids 1..sliding_pages; 0: no sliding layers
+    sliding_window: int  # positions a sliding layer sees, the row itself included; 0: no sliding layers
+    bidirectional_images: bool  # picture rows see to the end of their picture on sliding layers
+    max_rows: int  # rows of one forward
+    soft_capacity: int  # rows of the soft-token arena
+    context: int  # longest sequence the model takes
+
+    def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
+        """Run the vision tower; soft token i of image j lands in arena row bases[j] + i."""
+
+    def set_sliding_map(self, first: int, vals: Ints) -> None:
+        """smap[first : first + len(vals)] = vals, before the next forward. 0 unmaps."""
+
+    def copy_pages(self, src: Ints, dst: Ints) -> None:
+        """Copy full-pool pages src[i] -> dst[i], and their sliding pages by the map as it is now set."""
+
+    def forward(self, batch: RowBatch) -> None:
+        """Append K/V of all rows; keep the final hidden state of `batch.read` for the readout calls below."""
+
+    def letter_logits(self, rows: Ints, label_ids: Ints) -> NDArray[np.float32]:
+        """[n, m] softcapped float32 logits of read rows x ids of the head; `rows` index the last batch's `read`."""
+
+    def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
+        """[n, vocabulary] softcapped float32 logits of read rows."""
+
+    def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
+        """[n] greedy token of read rows, never one of exclude[i] (at most 3); ties to the lowest id."""
+
+    def enable_graphs(self) -> bool:
+        """Capture graphs once, before serving; False where unsupported, with a notice in the log saying why."""
+
+    def sync(self) -> None:
+        """Wait for everything issued so far."""

@@ -1,0 +1,91 @@
+"""The checkpoint's tokenizer: ordinary text, the turn marks around it, and the letters that answers are read from.
+
+Ordinary text can never produce a control token: a state that spells out `<turn|>` is encoded as those seven characters.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+from tokenizers import Tokenizer
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SENTINEL = "\x00content\x00"
+
+
+class TokenizerError(ValueError):
+    """The checkpoint's tokenizer cannot be used for letter readout; the message says which rule it breaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnMarks:
+    """Token ids around the user's content: `header` ends where it starts, `footer` where the answer starts."""
+
+    header: tuple[int, ...]
+    footer: tuple[int, ...]
+
+
+class ChatTokenizer:
+    """`tokenizer.json` and `chat_template.jinja` of a checkpoint directory.
+
+    `letters[i]` is the single token id of the i-th letter at the end of the prompt; `end` the id that closes the
+    model's turn; `image`, `image_begin` and `image_end` the placeholder and marks of a picture.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._plain = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._plain.encode_special_tokens = True
+        self._special = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        config = json.loads((directory / "config.json").read_text())
+        self.vocab_size = self._plain.get_vocab_size(with_added_tokens=True)
+        self.image = int(config["image_token_id"])
+        self.image_begin = int(config["boi_token_id"])
+        self.image_end = int(config["eoi_token_id"])
+        self.end = self._id("<turn|>")
+        self.marks = self._turn_marks((directory / "chat_template.jinja").read_text(), directory)
+        self.letters = tuple(self._single(letter) for letter in LETTERS)
+
+    def encode(self, text: str) -> list[int]:
+        """Ordinary text to token ids; control tokens spelled out in it are ordinary characters."""
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """Token ids to text, control tokens left out."""
+        return str(self._special.decode(ids, skip_special_tokens=True))
+
+    def _encode_marks(self, text: str) -> list[int]:
+        return list(self._special.encode(text, add_special_tokens=False).ids)
+
+    def _id(self, token: str) -> int:
+        found = self._special.token_to_id(token)
+        if found is None:
+            raise TokenizerError(f"tokenizer.json has no token {token!r}")
+        return int(found)
+
+    def _turn_marks(self, template: str, directory: Path) -> TurnMarks:
+        settings = json.loads((directory / "tokenizer_config.json").read_text())
+        environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined)
+        environment.globals["raise_exception"] = _raise
+        rendered = environment.from_string(template).render(
+            messages=[{"role": "user", "content": _SENTINEL}],
+            add_generation_prompt=True,
+            bos_token=settings.get("bos_token", "<bos>"),
+            eos_token=settings.get("eos_token", "<eos>"),
+        )
+        header, found, footer = rendered.partition(_SENTINEL)
+        if not found:
+            raise TokenizerError("chat_template.jinja does not show the user's content")
+        return TurnMarks(tuple(self._encode_marks(header)), tuple(self._encode_marks(footer)))
+
+    def _single(self, letter: str) -> int:
+        ids = self.encode(letter)
+        if len(ids) != 1:
+            raise TokenizerError(f"the letter {letter!r} is {len(ids)} tokens, not one")
+        return ids[0]
+
+
+def _raise(message: str) -> None:
+    raise TokenizerError(f"chat_template.jinja: {message}")

@@ -1,0 +1,1 @@
+"""Image preparation on the CPU. Never imports torch."""
