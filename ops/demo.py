@@ -1,0 +1,162 @@
+"""`make demo`: start everything, ask the sample pictures, print answers next to the right ones, stop everything.
+
+Exits 0 only when at least 90 % of the answers are right. It is a client like any other: what it sends is an ordinary
+`/v1/systemone` request, what it prints comes from the response.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+SAMPLES = Path(__file__).parent / "samples"
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 40.0
+RIGHT_NEEDED = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One answered question."""
+
+    picture: str
+    question: str
+    answer: str
+    probability: float | None
+    expected: str
+
+    @property
+    def right(self) -> bool:
+        """The answer, as a person would write it, is the expected one."""
+        return self.answer.casefold() == self.expected.casefold()
+
+
+def main() -> int:
+    """Run the demo; 0 when enough is right, 1 otherwise."""
+    with tempfile.TemporaryDirectory(prefix="photocall-") as data, running(Path(data)) as address:
+        started = time.perf_counter()
+        rows = [row for sample in read_samples() for row in ask(address, sample)]
+        seconds = time.perf_counter() - started
+    print(table(rows))
+    right = sum(row.right for row in rows)
+    print(
+        f"\n{right} of {len(rows)} right ({right / len(rows):.0%}), {seconds:.1f} s for {len(read_samples())} pictures"
+    )
+    return 0 if right >= RIGHT_NEEDED * len(rows) else 1
+
+
+def read_samples() -> list[dict[str, Any]]:
+    """The shipped pictures with their questions and right answers."""
+    return list(json.loads((SAMPLES / "samples.json").read_text()))
+
+
+@contextmanager
+def running(data: Path) -> Iterator[str]:
+    """`photocall up` on a free port with its own state; yields the address and leaves nothing running."""
+    port = free_port()
+    log = data / "demo.log"
+    print("photocall: starting redis, two prep workers, the engine and the gateway", flush=True)
+    with log.open("wb") as out:
+        command = [str(Path(sys.executable).parent / "photocall"), "up", "--port", str(port), "--data", str(data)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        if not wait_ready(f"http://127.0.0.1:{port}", process):
+            print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-30:]), file=sys.stderr)
+            raise SystemExit("photocall did not become ready; the end of its log is above")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_ready(address: str, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with httpx.Client(trust_env=False) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if client.get(f"{address}/readyz", timeout=5).status_code == 200:
+                    return True
+            except httpx.TransportError:
+                pass
+            time.sleep(0.2)
+    return False
+
+
+def ask(address: str, sample: dict[str, Any]) -> list[Row]:
+    """All questions of one sample picture in one request."""
+    picture = base64.b64encode((SAMPLES / sample["file"]).read_bytes()).decode()
+    body = {
+        "state": sample["state"],
+        "questions": sample["questions"],
+        "assets": {sample["asset"]: {"type": "image", "data_base64": picture}},
+    }
+    with httpx.Client(trust_env=False) as client:
+        response = client.post(f"{address}/v1/systemone", json=body, timeout=30)
+    if response.status_code != 200:
+        raise SystemExit(f"{sample['file']}: {response.status_code} {response.text}")
+    answers = response.json()["answers"]
+    return [to_row(sample, name, answers[name]) for name in sample["questions"]]
+
+
+def to_row(sample: dict[str, Any], name: str, answer: dict[str, Any]) -> Row:
+    said, probability = read_answer(answer)
+    expected = sample["expected"][name]
+    wanted = ("yes" if expected else "no") if isinstance(expected, bool) else str(expected)
+    return Row(sample["file"], str(sample["questions"][name]["instructions"]), said, probability, wanted)
+
+
+def read_answer(answer: dict[str, Any]) -> tuple[str, float | None]:
+    """What was answered and how probable it was, for any type of answer."""
+    if answer["type"] == "noul":
+        return ("yes", answer["noul"]) if answer["noul"] >= 0.5 else ("no", 1 - answer["noul"])
+    if answer["type"] == "choice":
+        return answer["choice"], answer["probabilities"][answer["choice"]]
+    if answer["type"] == "score":
+        level = max(answer["probabilities"], key=lambda key: float(answer["probabilities"][key]))
+        return level, answer["probabilities"][level]
+    if answer["type"] == "number":
+        return f"{answer['number']:g}", answer["confidence"]
+    return answer["text"], None
+
+
+def table(rows: list[Row]) -> str:
+    """The rows in columns wide enough for a terminal."""
+    lines = [("picture", "question", "answer", "p", "right answer", "")]
+    for row in rows:
+        probability = "" if row.probability is None else f"{row.probability:.2f}"
+        lines.append((row.picture, row.question, row.answer, probability, row.expected, "ok" if row.right else "WRONG"))
+    widths = [min(56, max(len(line[column]) for line in lines)) for column in range(6)]
+    return "\n".join(
+        "  ".join(shorten(cell, w).ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
