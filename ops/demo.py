@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
-import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from ops.running import running
+
 SAMPLES = Path(__file__).parent / "samples"
-START_TIMEOUT_S = 120.0
-STOP_TIMEOUT_S = 40.0
 RIGHT_NEEDED = 0.9
 
 
@@ -46,7 +39,8 @@ class Row:
 
 def main() -> int:
     """Run the demo; 0 when enough is right, 1 otherwise."""
-    with tempfile.TemporaryDirectory(prefix="photocall-") as data, running(Path(data)) as address:
+    print("photocall: starting redis, two prep workers, the engine and the gateway", flush=True)
+    with running() as address:
         started = time.perf_counter()
         rows = [row for sample in read_samples() for row in ask(address, sample)]
         seconds = time.perf_counter() - started
@@ -61,48 +55,6 @@ def main() -> int:
 def read_samples() -> list[dict[str, Any]]:
     """The shipped pictures with their questions and right answers."""
     return list(json.loads((SAMPLES / "samples.json").read_text()))
-
-
-@contextmanager
-def running(data: Path) -> Iterator[str]:
-    """`photocall up` on a free port with its own state; yields the address and leaves nothing running."""
-    port = free_port()
-    log = data / "demo.log"
-    print("photocall: starting redis, two prep workers, the engine and the gateway", flush=True)
-    with log.open("wb") as out:
-        command = [str(Path(sys.executable).parent / "photocall"), "up", "--port", str(port), "--data", str(data)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-    try:
-        if not wait_ready(f"http://127.0.0.1:{port}", process):
-            print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-30:]), file=sys.stderr)
-            raise SystemExit("photocall did not become ready; the end of its log is above")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_ready(address: str, process: subprocess.Popen[bytes]) -> bool:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    with httpx.Client(trust_env=False) as client:
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                if client.get(f"{address}/readyz", timeout=5).status_code == 200:
-                    return True
-            except httpx.TransportError:
-                pass
-            time.sleep(0.2)
-    return False
 
 
 def ask(address: str, sample: dict[str, Any]) -> list[Row]:

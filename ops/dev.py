@@ -160,7 +160,7 @@ def venv_python() -> Path:
 def demo(arguments: list[str]) -> int:
     """Everything up on a free port and an own state directory, the sample pictures asked, everything down."""
     set_up(RUN_EXTRAS)
-    return run_in_venv([str(ROOT / "ops" / "demo.py"), *arguments])
+    return run_in_venv(["-m", "ops.demo", *arguments])
 
 
 def up(_: list[str]) -> int:
@@ -362,7 +362,7 @@ def check(_: list[str]) -> int:
 
 def bench(arguments: list[str]) -> int:
     set_up(RUN_EXTRAS)
-    return run_in_venv([str(ROOT / "ops" / "bench" / "pipeline.py"), *arguments])
+    return run_in_venv(["-m", "ops.bench.pipeline", *arguments])
 
 
 def eval_mini(arguments: list[str]) -> int:
@@ -372,7 +372,7 @@ def eval_mini(arguments: list[str]) -> int:
 
 def stack_test(arguments: list[str]) -> int:
     set_up("dev")
-    return run_in_venv([str(ROOT / "ops" / "stack_test.py"), *arguments])
+    return run_in_venv(["-m", "ops.stack_test", *arguments])
 
 
 def run_in_venv(arguments: list[str]) -> int:

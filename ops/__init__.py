@@ -1,0 +1,1 @@
+"""Commands for developers and operators; not part of the distribution."""

@@ -1,0 +1,1 @@
+"""Benchmarks: what the figures in the documents come from."""

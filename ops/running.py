@@ -1,0 +1,69 @@
+"""A whole photocall on this machine for as long as a `with` block lasts: the demo, the bench and tests use it."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 40.0
+
+
+class NotReadyError(RuntimeError):
+    """It did not become ready in time; its log has been printed."""
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """`photocall up` on a free port with a state directory of its own; yields the address, leaves nothing behind."""
+    with tempfile.TemporaryDirectory(prefix="photocall-") as directory:
+        yield from _running(Path(directory))
+
+
+def _running(data: Path) -> Iterator[str]:
+    port = free_port()
+    log = data / "up.log"
+    with log.open("wb") as out:
+        command = [str(Path(sys.executable).parent / "photocall"), "up", "--port", str(port), "--data", str(data)]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    try:
+        if not wait_ready(f"http://127.0.0.1:{port}", process):
+            print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-30:]), file=sys.stderr)
+            raise NotReadyError("photocall did not become ready; the end of its log is above")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """A loopback port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_ready(address: str, process: subprocess.Popen[bytes]) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with httpx.Client(trust_env=False) as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if client.get(f"{address}/readyz", timeout=5).status_code == 200:
+                    return True
+            except httpx.TransportError:
+                pass
+            time.sleep(0.2)
+    return False
