@@ -1,0 +1,86 @@
+"""Every Redis key, stream, group and channel of the project, as a function or a constant; PROTOCOL.md lists them."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal, TypeAlias
+
+Lane: TypeAlias = Literal["interactive", "batch"]
+LANES: tuple[Lane, ...] = ("interactive", "batch")
+
+PREFIX = "photocall:"
+
+OUTBOX = PREFIX + "outbox"  # zset: job id by the time from which the sweeper enqueues it
+LEASES = PREFIX + "leases"  # zset: job id by the end of its lease
+DEADLINES = PREFIX + "deadlines"  # zset: unfinished job id by its wall clock
+ENDED = PREFIX + "ended"  # zset: "<owner>/<job id>" of finished jobs by the end of their time to live
+DEPTH = PREFIX + "depth"  # hash: unfinished jobs and body bytes, in total and by owner
+COUNTERS = PREFIX + "counters"  # hash: refused and dead-lettered messages, poison, sweeps
+WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
+CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
+ENGINES = PREFIX + "engines"  # zset: engine id by its last heartbeat
+DEAD = PREFIX + "dead"  # stream: dead letters, with the reason and where they came from
+ENGINE_GROUP = "engine"  # consumer group of the engine streams
+
+PREP_QUEUE: dict[Lane, str] = {"interactive": "prep", "batch": "prep-batch"}  # RQ queue of each lane
+PREPARE_JOB = "photocall_prep.jobs.prepare"  # the only function that a queue entry may name
+
+
+def job(job_id: str) -> str:
+    """Hash: the job record."""
+    return f"{PREFIX}job:{job_id}"
+
+
+def events(job_id: str) -> str:
+    """Capped stream: the job's events."""
+    return f"{PREFIX}events:{job_id}"
+
+
+def tombstone(job_id: str) -> str:
+    """String: the job was here (410), kept past the record."""
+    return f"{PREFIX}gone:{job_id}"
+
+
+def idempotency(owner: str, idempotency_key: str) -> str:
+    """Hash: job id and request hash under a caller's idempotency key."""
+    return f"{PREFIX}idempotency:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
+
+
+def index(owner: str) -> str:
+    """Zset: the owner's job ids by creation time."""
+    return f"{PREFIX}index:{owner}"
+
+
+def image(sha256: str) -> str:
+    """Hash: a source picture's bytes (`data`), its references (`refs`) and who uploaded it (`owner:<id>`)."""
+    return f"{PREFIX}image:{sha256}"
+
+
+def engine_stream(lane: Lane) -> str:
+    """Stream: prepared jobs of a lane."""
+    return f"{PREFIX}engine:{lane}"
+
+
+def control(engine_id: str) -> str:
+    """Stream: control messages for one engine."""
+    return f"{PREFIX}control:{engine_id}"
+
+
+def heartbeat(engine_id: str) -> str:
+    """String with a TTL: the engine's last signed heartbeat."""
+    return f"{PREFIX}heartbeat:{engine_id}"
+
+
+def blob_key(sha256: str, budget: int, processor_hash: str) -> str:
+    """Name of a patch blob: the picture, the soft-token budget and the checkpoint's picture settings."""
+    return f"{sha256}-{budget}-{processor_hash}"
+
+
+def blob(name: str) -> str:
+    """String with a TTL on the blob Redis: a patch blob."""
+    return f"{PREFIX}blob:{name}"
+
+
+def rq_id(job_id: str, attempt: int) -> str:
+    """Id of the RQ job that prepares one attempt."""
+    return f"prep-{job_id}-{attempt}"

@@ -1,0 +1,282 @@
+"""Settings of every room: the only module that reads the environment.
+
+A setting is a dataclass field that names its variable, its default, its parser and what it is for; `table()` prints
+them for the documentation. A value that cannot be taken stops the start with the variable and the value named; nothing
+falls back to a default silently.
+"""
+
+# ruff: noqa: RUF009  `setting(...)` makes a dataclass field; its defaults are immutable
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+T = TypeVar("T", bound="SharedSettings")
+
+MIB = 1 << 20
+DAY_S = 86_400
+
+
+class SettingsError(Exception):
+    """A variable whose value cannot be taken; the message names both."""
+
+    def __init__(self, variable: str, value: str, expected: str) -> None:
+        super().__init__(f"{variable}={value!r}: expected {expected}")
+        self.variable = variable
+        self.value = value
+
+
+class _Expected(ValueError):
+    """What a parser wanted to see."""
+
+
+def setting(variable: str, default: Any, parse: Callable[[str], Any], doc: str, secret: bool = False) -> Any:
+    """A dataclass field that is read from `variable`. A secret's value stays out of the repr and of errors."""
+    return field(
+        default=default, repr=not secret, metadata={"variable": variable, "parse": parse, "doc": doc, "secret": secret}
+    )
+
+
+def text(value: str) -> str:
+    """Any text but the empty one."""
+    if not value:
+        raise _Expected("a value that is not empty")
+    return value
+
+
+def path(value: str) -> Path:
+    """A path; `~` is the home directory."""
+    return Path(text(value)).expanduser()
+
+
+def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    """A whole number within bounds."""
+    wanted = f"an integer >= {minimum}" if maximum is None else f"an integer from {minimum} to {maximum}"
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise _Expected(wanted) from None
+        if number < minimum or (maximum is not None and number > maximum):
+            raise _Expected(wanted)
+        return number
+
+    return parse
+
+
+def seconds(minimum: float) -> Callable[[str], float]:
+    """A duration in seconds."""
+    wanted = f"a number of seconds >= {minimum:g}"
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise _Expected(wanted) from None
+        if not minimum <= number < float("inf"):
+            raise _Expected(wanted)
+        return number
+
+    return parse
+
+
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """One of a few words."""
+
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise _Expected("one of " + ", ".join(allowed))
+        return value
+
+    return parse
+
+
+def flag(value: str) -> bool:
+    """`1` or `0`."""
+    return one_of("0", "1")(value) == "1"
+
+
+def words(value: str) -> tuple[str, ...]:
+    """Words between commas; blanks around them do not count."""
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def redis_url(value: str) -> str:
+    """Where a Redis is: `unix:///path`, `redis://host` or `rediss://host`."""
+    parts = urlsplit(value)
+    if not ((parts.scheme == "unix" and parts.path) or (parts.scheme in ("redis", "rediss") and parts.hostname)):
+        raise _Expected("unix:///path, redis://host:port/db or rediss://host:port/db")
+    return value
+
+
+def blobs_url(value: str) -> str:
+    """Where patch blobs go: `dir:/path`, or a Redis without persistence."""
+    if value.startswith("dir:/"):
+        return value
+    try:
+        return redis_url(value)
+    except _Expected:
+        raise _Expected("dir:/absolute/path or a Redis URL") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSettings:
+    """What every process is told."""
+
+    redis_url: str = setting(
+        "PHOTOCALL_REDIS_URL", "redis://127.0.0.1:6379/0", redis_url, "Redis with persistence", secret=True
+    )
+    signing_key_hex: str = setting(
+        "PHOTOCALL_SIGNING_KEY", "", text, "signs every message; made in PHOTOCALL_DATA when unset", secret=True
+    )
+    data: Path = setting("PHOTOCALL_DATA", Path(".photocall"), path, "state directory")
+    model: Path = setting("PHOTOCALL_MODEL", Path("models/mini"), path, "checkpoint directory")
+    blobs: str = setting("PHOTOCALL_BLOBS", "dir:/dev/shm/photocall", blobs_url, "patch blobs", secret=True)
+    blob_bytes: int = setting("PHOTOCALL_BLOB_BYTES", 512 * MIB, integer(MIB), "bytes of patch blobs kept at most")
+    job_ttl_s: int = setting("PHOTOCALL_JOB_TTL_S", 3600, integer(1), "a finished job is kept so long")
+    image_ttl_s: int = setting("PHOTOCALL_IMAGE_TTL_S", 3600, integer(1), "a picture no live job uses is kept so long")
+    event_limit: int = setting("PHOTOCALL_EVENT_LIMIT", 1000, integer(10), "events kept per job")
+    failpoint: str = setting("PHOTOCALL_FAILPOINT", "", text, "tests only: die once at this named point")
+
+    @classmethod
+    def from_env(cls: type[T], environ: Mapping[str, str]) -> T:
+        """Read every setting of this class. Raises SettingsError."""
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            variable = item.metadata["variable"]
+            if variable not in environ:
+                continue
+            try:
+                values[item.name] = item.metadata["parse"](environ[variable])
+            except _Expected as expected:
+                shown = "<hidden>" if item.metadata["secret"] else environ[variable]
+                raise SettingsError(variable, shown, str(expected)) from None
+        return cls(**values)
+
+    def signing_key(self) -> bytes:
+        """The key all messages are signed with: the variable's, else the one in the state directory, made on need."""
+        if self.signing_key_hex:
+            return self.signing_key_hex.encode()
+        return load_or_make_key(self.data / "signing.key")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings(SharedSettings):
+    """The gateway's own."""
+
+    host: str = setting("PHOTOCALL_HOST", "127.0.0.1", text, "address the gateway listens on")
+    port: int = setting("PHOTOCALL_PORT", 8080, integer(0, 65535), "port the gateway listens on; 0 takes a free one")
+    behind_loopback: bool = setting(
+        "PHOTOCALL_BEHIND_LOOPBACK", False, flag, "the port is published on loopback only, so no API key is needed"
+    )
+    api_keys: Path | None = setting("PHOTOCALL_API_KEYS", None, path, "file of `id:sha256` lines, one per API key")
+    allowed_hosts: tuple[str, ...] = setting("PHOTOCALL_ALLOWED_HOSTS", (), words, "further names in the Host header")
+    max_body_bytes: int = setting("PHOTOCALL_MAX_BODY_BYTES", 32 * MIB, integer(1024), "largest request body")
+    max_decompressed_bytes: int = setting(
+        "PHOTOCALL_MAX_DECOMPRESSED_BYTES", 64 * MIB, integer(1024), "largest request body after decompression"
+    )
+    max_queue_depth: int = setting("PHOTOCALL_MAX_QUEUE_DEPTH", 1024, integer(1), "unfinished jobs accepted at most")
+    max_queue_depth_per_key: int = setting(
+        "PHOTOCALL_MAX_QUEUE_DEPTH_PER_KEY", 512, integer(1), "unfinished jobs of one API key at most"
+    )
+    max_queue_bytes: int = setting(
+        "PHOTOCALL_MAX_QUEUE_BYTES", 1024 * MIB, integer(MIB), "body bytes of unfinished jobs at most"
+    )
+    max_queue_bytes_per_key: int = setting(
+        "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "body bytes of one API key's unfinished jobs"
+    )
+    sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
+    max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
+    default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")
+    drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time for open calls at shutdown")
+    model_aliases: tuple[str, ...] = setting(
+        "PHOTOCALL_MODEL_ALIASES",
+        ("jev-latest", "jev-preview", "jev-1.*", "nimble-latest"),
+        words,
+        "further names the model answers to; `*` stands for anything",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepSettings(SharedSettings):
+    """The prep worker's own."""
+
+    budget: int = setting("PHOTOCALL_BUDGET", 0, integer(0, 1120), "soft tokens a picture; 0 takes the checkpoint's")
+    max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
+    max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 100_000_000, integer(1), "largest picture, width x height")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings(SharedSettings):
+    """The engine's own."""
+
+    device: str = setting("PHOTOCALL_DEVICE", "cpu", one_of("cpu", "cuda"), "where the model runs")
+    numerics: str = setting("PHOTOCALL_NUMERICS", "invariant", one_of("invariant", "fast"), "same bits, or cuBLAS")
+    runner: str = setting("PHOTOCALL_RUNNER", "model", one_of("model", "fake"), "tests only: `fake` runs no model")
+    threads: int = setting("PHOTOCALL_THREADS", 0, integer(0), "CPU threads of the model; 0 takes every core")
+    pages: int = setting("PHOTOCALL_PAGES", 0, integer(0), "K/V pages; 0 plans them from memory")
+    max_rows: int = setting("PHOTOCALL_MAX_ROWS", 2048, integer(1136), "rows of one forward at most")
+    token_budget: int = setting("PHOTOCALL_TOKEN_BUDGET", 1536, integer(1136), "rows the scheduler plans per step")
+    max_requests: int = setting("PHOTOCALL_MAX_REQUESTS", 64, integer(1), "requests in the engine at once")
+    engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
+    drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
+
+
+def load_or_make_key(file: Path) -> bytes:
+    """Read a secret key file, or make it (0600). Processes that start together all get the same key."""
+    try:
+        return file.read_bytes().strip()
+    except FileNotFoundError:
+        pass
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mine = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(secrets.token_hex(32).encode())
+        out.flush()
+        os.fsync(out.fileno())
+    try:
+        os.link(mine, file)  # fails where another process was first; its key is the one that counts
+    except FileExistsError:
+        pass
+    finally:
+        mine.unlink()
+    return file.read_bytes().strip()
+
+
+def table() -> str:
+    """Every setting as a Markdown table, for the documentation."""
+    seen: dict[str, list[str]] = {}
+    for owner, cls in (
+        ("all", SharedSettings),
+        ("gateway", GatewaySettings),
+        ("prep", PrepSettings),
+        ("engine", EngineSettings),
+    ):
+        inherited = {item.name for item in fields(SharedSettings)} if cls is not SharedSettings else set()
+        for item in fields(cls):
+            if item.name not in inherited:
+                variable = item.metadata["variable"]
+                if variable in seen:
+                    seen[variable][0] += f", {owner}"
+                else:
+                    seen[variable] = [owner, _shown(item.default), item.metadata["doc"]]
+    lines = ["| variable | read by | default | what it is |", "|---|---|---|---|"]
+    lines += [f"| `{variable}` | {owner} | {default} | {doc} |" for variable, (owner, default, doc) in seen.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: Any) -> str:
+    if default is None or default in ("", ()):
+        return ""
+    if isinstance(default, bool):
+        return f"`{int(default)}`"
+    if isinstance(default, tuple):
+        return f"`{','.join(default)}`"
+    return f"`{default}`"
