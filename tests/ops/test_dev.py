@@ -1,0 +1,157 @@
+"""ops/dev.py: what it refuses, with which words, and when it makes the environment anew. Nothing is installed here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ops import dev
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """dev.py pointed at an empty tree, with its subprocess calls recorded instead of run."""
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    for name, path in {"ROOT": ".", "VENV": ".venv", "STATE": ".photocall"}.items():
+        monkeypatch.setattr(dev, name, tmp_path / path)
+    monkeypatch.setattr(dev, "STAMP", tmp_path / ".venv" / "photocall-stamp.json")
+    monkeypatch.setattr(dev, "PID_FILE", tmp_path / ".photocall" / "up.pid")
+    monkeypatch.setattr(dev, "LOG_FILE", tmp_path / ".photocall" / "up.log")
+    calls: list[list[str]] = []
+
+    def record(command: list[str]) -> None:
+        calls.append(command)
+        if "venv" in command:
+            (tmp_path / ".venv" / "bin").mkdir(parents=True)
+            (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+
+    monkeypatch.setattr(dev, "run", record)
+    monkeypatch.setattr(dev, "download_size", lambda requirement: "size unknown")
+    return calls
+
+
+def test_the_environment_is_made_once(tree: list[list[str]]) -> None:
+    dev.set_up("client")
+    assert [call[-1] for call in tree if "--editable" in call] == [f"{dev.ROOT}[client]"]
+    tree.clear()
+    dev.set_up("client")
+    assert tree == []
+
+
+def test_dev_contains_the_other_extras_but_not_the_other_way_round(tree: list[list[str]]) -> None:
+    dev.set_up("client")
+    dev.set_up("dev")
+    assert sum("venv" in call for call in tree) == 1, "an upgrade keeps the environment"
+    tree.clear()
+    dev.set_up("client")
+    assert tree == []
+
+
+def test_a_changed_pyproject_makes_it_anew(tree: list[list[str]]) -> None:
+    dev.set_up("client")
+    (dev.ROOT / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    tree.clear()
+    dev.set_up("client")
+    assert any("venv" in call for call in tree)
+
+
+def test_an_interrupted_install_is_not_taken_for_a_finished_one(
+    tree: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev.set_up("client")
+
+    def interrupted(extras: str) -> None:
+        raise dev.PreconditionError("pip was killed")
+
+    monkeypatch.setattr(dev, "install", interrupted)
+    with pytest.raises(dev.PreconditionError):
+        dev.set_up("dev")
+    assert dev.read_stamp() is None
+
+
+@pytest.mark.parametrize("stamp", ["", "[]", "{}", '{"key": 1}'])
+def test_a_broken_stamp_counts_as_none(tree: list[list[str]], stamp: str) -> None:
+    dev.set_up("client")
+    dev.STAMP.write_text(stamp)
+    assert dev.read_stamp() is None
+
+
+def test_without_ensurepip_and_virtualenv_the_apt_line_is_printed(
+    tree: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert dev.main(["up"]) == 2
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"apt-get install python{version}-venv" in capsys.readouterr().err
+
+
+def test_too_little_disk_is_said_with_the_number(
+    tree: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage: Any = type("Usage", (), {"free": 1_500_000_000})
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert dev.main(["demo"]) == 2
+    assert "1.5 GB are free" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["http", "", "0", "65536", "-1"])
+def test_a_bad_port_names_the_variable_and_the_value(
+    tree: list[list[str]], port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PHOTOCALL_PORT", port)
+    assert dev.main(["up"]) == 2
+    assert f"PHOTOCALL_PORT={port!r}" in capsys.readouterr().err
+
+
+def test_a_taken_port_names_its_owner(
+    tree: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("PHOTOCALL_PORT", str(server.getsockname()[1]))
+        assert dev.main(["up"]) == 2
+    assert f"(pid {os.getpid()})" in capsys.readouterr().err
+    assert tree == [], "nothing is installed before the port is known to be free"
+
+
+def test_down_ends_only_what_up_started(tree: list[list[str]]) -> None:
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        dev.STATE.mkdir()
+        dev.PID_FILE.write_text(str(stranger.pid))  # a reused pid
+        assert dev.main(["down"]) == 0
+        assert stranger.poll() is None
+        assert not dev.PID_FILE.exists()
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_unknown_commands_list_the_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dev.main(["stop"]) == 2
+    assert "demo,up,down" in capsys.readouterr().err
+
+
+def test_every_make_target_is_a_command() -> None:
+    makefile = (Path(dev.__file__).parent.parent / "Makefile").read_text()
+    called = {line.split("ops/dev.py ")[1] for line in makefile.splitlines() if line.startswith("\t@$(PYTHON)")}
+    assert called == set(dev.COMMANDS)
+
+
+def test_make_help_prints_every_target() -> None:
+    root = Path(dev.__file__).parent.parent
+    printed = subprocess.run(["make", "help"], capture_output=True, text=True, check=True, cwd=root).stdout
+    assert {line.split()[1] for line in printed.splitlines()} == {"help", *dev.COMMANDS}
+
+
+def test_the_stamp_is_json(tree: list[list[str]]) -> None:
+    dev.set_up("client")
+    assert json.loads(dev.STAMP.read_text())["extras"] == ["client"]
