@@ -165,6 +165,12 @@ class SharedSettings:
             return self.signing_key_hex.encode()
         return load_or_make_key(self.data / "signing.key")
 
+    @property
+    def model_name(self) -> str:
+        """The name the checkpoint answers to: its directory's, and `photocall-mini` for the one that ships."""
+        name = self.model.resolve().name
+        return "photocall-mini" if name == "mini" else name
+
 
 @dataclass(frozen=True, kw_only=True)
 class GatewaySettings(SharedSettings):
@@ -181,6 +187,8 @@ class GatewaySettings(SharedSettings):
     max_decompressed_bytes: int = setting(
         "PHOTOCALL_MAX_DECOMPRESSED_BYTES", 64 * MIB, integer(1024), "largest request body after decompression"
     )
+    max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
+    max_images: int = setting("PHOTOCALL_MAX_IMAGES", 32, integer(1), "different pictures of one request at most")
     max_queue_depth: int = setting("PHOTOCALL_MAX_QUEUE_DEPTH", 1024, integer(1), "unfinished jobs accepted at most")
     max_queue_depth_per_key: int = setting(
         "PHOTOCALL_MAX_QUEUE_DEPTH_PER_KEY", 512, integer(1), "unfinished jobs of one API key at most"
@@ -209,7 +217,10 @@ class PrepSettings(SharedSettings):
 
     budget: int = setting("PHOTOCALL_BUDGET", 0, integer(0, 1120), "soft tokens a picture; 0 takes the checkpoint's")
     max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
-    max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 100_000_000, integer(1), "largest picture, width x height")
+    max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 64_000_000, integer(1), "largest picture, width x height")
+    max_frames: int = setting(
+        "PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames of a PNG or WebP; only the first is read"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
