@@ -1,0 +1,130 @@
+"""The one place where a failure becomes an HTTP response: problem documents, and System One's body on its routes.
+
+Everything below raises photocall.errors or InvalidField; nothing else in the gateway builds an error response.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import secrets
+from collections.abc import MutableMapping
+from typing import Any
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from photocall.errors import CodedError, PhotocallError, row
+from photocall.logs import fields
+from photocall.questions import InvalidField
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID = "photocall.request_id"  # scope key: filled here
+RETRY_AFTER_S = "retry_after_s"  # key of an error's data that becomes the Retry-After header
+_SYSTEMONE_PATHS = ("/v1/systemone", "/v1/models")
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+_DEFAULT_RETRY_S = {"queue_full": 1.0, "rate_limited": 1.0, "draining": 2.0, "unavailable": 2.0, "overloaded": 1.0,
+                    "store_full": 10.0, "in_progress": 1.0, "abandoned": 1.0}  # fmt: skip
+
+
+class ErrorBoundary:
+    """Middleware, the outermost: names the request, and turns whatever is raised inside into a response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[REQUEST_ID] = f"req_{secrets.token_hex(12)}"
+        started = False
+
+        async def named(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                _add_request_id(scope, message)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, named)
+        except ClientDisconnect:
+            return  # nobody is left to answer
+        except Exception as error:
+            if started:
+                raise
+            await response_to(scope, error)(scope, receive, named)
+
+
+def _add_request_id(scope: Scope, message: MutableMapping[str, Any]) -> None:
+    name = "x-typesafe-request-id" if scope["path"] in _SYSTEMONE_PATHS else "x-request-id"
+    message["headers"] = [*message.get("headers", []), (name.encode(), scope[REQUEST_ID].encode())]
+
+
+async def http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405."""
+    return response_to(request.scope, error)
+
+
+def response_to(scope: Scope, error: Exception) -> Response:
+    """The response of a failure, in the shape of the route that was called."""
+    headers: dict[str, str] = {}
+    if isinstance(error, InvalidField):
+        found: PhotocallError = CodedError("invalid_field", str(error), loc=list(error.loc))
+    elif isinstance(error, PhotocallError):
+        found = error
+    elif isinstance(error, HTTPException):
+        found = CodedError(_HTTP_CODES.get(error.status_code, "malformed"), str(error.detail))
+        headers |= dict(error.headers or {})
+    elif isinstance(error, RedisConnectionError | RedisTimeoutError):
+        log.warning("Redis is away: %s", error, extra=fields(request=scope.get(REQUEST_ID)))
+        found = CodedError("unavailable", "The store does not answer; nothing was accepted")
+    else:
+        name = "store" if isinstance(error, RedisError) else "gateway"
+        log.error("unexpected failure in the %s", name, exc_info=error, extra=fields(request=scope.get(REQUEST_ID)))
+        found = CodedError("internal", "Internal error")
+    systemone = scope["path"] in _SYSTEMONE_PATHS
+    body = _systemone_body(found, error) if systemone else _problem(found, scope, error)
+    status = row(found.code).systemone if systemone else row(found.code).native
+    wait = found.data.get(RETRY_AFTER_S, _DEFAULT_RETRY_S.get(found.code))
+    if wait is not None:
+        headers |= {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    kind = "application/json" if systemone else "application/problem+json"
+    return JSONResponse(body, status, headers, media_type=kind)
+
+
+def _problem(found: PhotocallError, scope: Scope, error: Exception) -> dict[str, Any]:
+    """RFC 9457, with the code, the field's `loc` and the numbers as members of their own."""
+    entry = row(found.code)
+    data = {name: value for name, value in found.data.items() if name != RETRY_AFTER_S}
+    if isinstance(error, InvalidField):
+        data["field_error"] = error.type
+    return {
+        **data,
+        "type": f"urn:photocall:error:{found.code}",
+        "title": entry.title,
+        "status": entry.native,
+        "detail": found.message,
+        "code": found.code,
+        "instance": scope.get(REQUEST_ID, ""),
+    }
+
+
+def _systemone_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
+    entry = row(found.code)
+    if entry.systemone == 422:
+        loc = list(error.loc) if isinstance(error, InvalidField) else found.data.get("loc", [])
+        msg = error.msg if isinstance(error, InvalidField) else found.message
+        kind = error.type if isinstance(error, InvalidField) else found.code
+        return {"detail": [{"loc": ["body", *loc], "msg": msg, "type": kind}]}
+    data = {name: value for name, value in found.data.items() if name not in (RETRY_AFTER_S, "loc")}
+    return {"detail": {**data, "message": found.message, "error_type": entry.error_type}}

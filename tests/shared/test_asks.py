@@ -1,0 +1,57 @@
+"""The Ask that a job record stores, and where an asset counts as mentioned."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+
+from photocall.asks import Ask, mentioned
+from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
+
+QUESTIONS: tuple[Question, ...] = (
+    Choice("c", {"task": "pick"}, (Option("a", {"x": [1, None]}), Option("b"))),
+    Noul("n", None, "yes side", ["no", "side"]),
+    Score("s", "how", ("low", {"level": "high"})),
+    Number("i", "count", 0.0, 20.0, 1.0, "pieces"),
+    Text("t", "caption", 12),
+)
+
+
+def test_an_ask_survives_msgpack_with_every_question_type() -> None:
+    ask = Ask("photocall-mini", {"photo": "img", "n": [1, 2.5, True, None, "é\u2028"]}, QUESTIONS, {"img": "ab" * 32})
+    assert Ask.from_content(msgpack.unpackb(msgpack.packb(ask.to_content()))) == ask
+
+
+def test_integers_beyond_64_bits_survive_and_key_order_too() -> None:
+    ask = Ask(None, {"b": 2**80, "a": -(2**70)}, QUESTIONS[:1])
+    back = Ask.from_content(msgpack.unpackb(msgpack.packb(ask.to_content())))
+    assert back == ask
+    assert isinstance(back.state, dict)
+    assert list(back.state) == ["b", "a"]
+
+
+def test_images_are_distinct_and_in_order() -> None:
+    assert Ask(None, "", (), {"x": "2", "y": "1", "z": "2"}).images == ("2", "1")
+
+
+@pytest.mark.parametrize(
+    ("state", "question", "found"),
+    [
+        ("img-1", Noul("q", "x"), {"img-1"}),
+        ({"a": ["see <img-1>."]}, Noul("q", "x"), {"img-1"}),
+        ({"img-1": "the key of an object"}, Noul("q", "x"), set()),
+        ("", Noul("q", {"ref": "img-1"}), {"img-1"}),
+        ("", Noul("q", "x", "like img-1"), {"img-1"}),
+        ("", Score("q", None, ("a", {"k": "img-1"})), {"img-1"}),
+        ("", Choice("q", "x", (Option("a", ["img-1"]),)), {"img-1"}),
+        ("", Choice("q", "x", (Option("img-1"),)), set()),
+        ("img-10", Noul("q", "x"), {"img-10"}),
+        ("img-10 and img-1", Noul("q", "x"), {"img-10", "img-1"}),
+    ],
+)
+def test_where_an_asset_is_mentioned(state: object, question: Question, found: set[str]) -> None:
+    assert mentioned({"img-1", "img-10"}, state, [question]) == found  # type: ignore[arg-type]
+
+
+def test_without_assets_nothing_is_mentioned() -> None:
+    assert mentioned((), "img", QUESTIONS) == set()
