@@ -14,18 +14,17 @@ from typing import Any
 
 import pytest
 
-from ops import dev
+from ops import background, dev, environment
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """dev.py pointed at an empty tree, with its subprocess calls recorded instead of run."""
     (tmp_path / "pyproject.toml").write_text("[project]\n")
-    for name, path in {"ROOT": ".", "VENV": ".venv", "STATE": ".photocall"}.items():
-        monkeypatch.setattr(dev, name, tmp_path / path)
-    monkeypatch.setattr(dev, "STAMP", tmp_path / ".venv" / "photocall-stamp.json")
-    monkeypatch.setattr(dev, "PID_FILE", tmp_path / ".photocall" / "up.pid")
-    monkeypatch.setattr(dev, "LOG_FILE", tmp_path / ".photocall" / "up.log")
+    for name, path in {"ROOT": ".", "VENV": ".venv", "STAMP": ".venv/photocall-stamp.json"}.items():
+        monkeypatch.setattr(environment, name, tmp_path / path)
+    for name, path in {"STATE": ".photocall", "PID_FILE": ".photocall/up.pid", "LOG_FILE": ".photocall/up.log"}.items():
+        monkeypatch.setattr(background, name, tmp_path / path)
     calls: list[list[str]] = []
 
     def record(command: list[str]) -> None:
@@ -34,55 +33,55 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             (tmp_path / ".venv" / "bin").mkdir(parents=True)
             (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
 
-    monkeypatch.setattr(dev, "run", record)
-    monkeypatch.setattr(dev, "download_size", lambda requirement: "size unknown")
+    monkeypatch.setattr(environment, "run", record)
+    monkeypatch.setattr(environment, "download_size", lambda requirement: "size unknown")
     return calls
 
 
 def test_the_environment_is_made_once(tree: list[list[str]]) -> None:
-    dev.set_up("client")
-    assert [call[-1] for call in tree if "--editable" in call] == [f"{dev.ROOT}[client]"]
+    environment.set_up("client")
+    assert [call[-1] for call in tree if "--editable" in call] == [f"{environment.ROOT}[client]"]
     tree.clear()
-    dev.set_up("client")
+    environment.set_up("client")
     assert tree == []
 
 
 def test_dev_contains_the_other_extras_but_not_the_other_way_round(tree: list[list[str]]) -> None:
-    dev.set_up("client")
-    dev.set_up("dev")
+    environment.set_up("client")
+    environment.set_up("dev")
     assert sum("venv" in call for call in tree) == 1, "an upgrade keeps the environment"
     tree.clear()
-    dev.set_up("client")
+    environment.set_up("client")
     assert tree == []
 
 
 def test_a_changed_pyproject_makes_it_anew(tree: list[list[str]]) -> None:
-    dev.set_up("client")
-    (dev.ROOT / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    environment.set_up("client")
+    (environment.ROOT / "pyproject.toml").write_text("[project]\nname = 'other'\n")
     tree.clear()
-    dev.set_up("client")
+    environment.set_up("client")
     assert any("venv" in call for call in tree)
 
 
 def test_an_interrupted_install_is_not_taken_for_a_finished_one(
     tree: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dev.set_up("client")
+    environment.set_up("client")
 
     def interrupted(extras: str) -> None:
-        raise dev.PreconditionError("pip was killed")
+        raise environment.PreconditionError("pip was killed")
 
-    monkeypatch.setattr(dev, "install", interrupted)
-    with pytest.raises(dev.PreconditionError):
-        dev.set_up("dev")
-    assert dev.read_stamp() is None
+    monkeypatch.setattr(environment, "install", interrupted)
+    with pytest.raises(environment.PreconditionError):
+        environment.set_up("dev")
+    assert environment.read_stamp() is None
 
 
 @pytest.mark.parametrize("stamp", ["", "[]", "{}", '{"key": 1}'])
 def test_a_broken_stamp_counts_as_none(tree: list[list[str]], stamp: str) -> None:
-    dev.set_up("client")
-    dev.STAMP.write_text(stamp)
-    assert dev.read_stamp() is None
+    environment.set_up("client")
+    environment.STAMP.write_text(stamp)
+    assert environment.read_stamp() is None
 
 
 def test_without_ensurepip_and_virtualenv_the_apt_line_is_printed(
@@ -125,11 +124,11 @@ def test_a_taken_port_names_its_owner(
 def test_down_ends_only_what_up_started(tree: list[list[str]]) -> None:
     stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        dev.STATE.mkdir()
-        dev.PID_FILE.write_text(str(stranger.pid))  # a reused pid
+        background.STATE.mkdir()
+        background.PID_FILE.write_text(str(stranger.pid))  # a reused pid
         assert dev.main(["down"]) == 0
         assert stranger.poll() is None
-        assert not dev.PID_FILE.exists()
+        assert not background.PID_FILE.exists()
     finally:
         stranger.kill()
         stranger.wait()
@@ -153,5 +152,5 @@ def test_make_help_prints_every_target() -> None:
 
 
 def test_the_stamp_is_json(tree: list[list[str]]) -> None:
-    dev.set_up("client")
-    assert json.loads(dev.STAMP.read_text())["extras"] == ["client"]
+    environment.set_up("client")
+    assert json.loads(environment.STAMP.read_text())["extras"] == ["client"]
