@@ -1,0 +1,184 @@
+"""A job as its record tells it: what is accepted, what is leased, how it ends, and what a reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+from photocall.keys import Lane
+from photocall.messages import Header
+from photocall.wire import unpack
+
+Stage: TypeAlias = Literal["preparing", "running"]
+
+
+class JobStatus(StrEnum):
+    """queued -> preparing -> running -> succeeded | failed; a live one -> cancelling -> cancelled, or -> expired."""
+
+    QUEUED = "queued"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+    @property
+    def terminal(self) -> bool:
+        """It never changes again."""
+        return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What the gateway accepts. `ask` is `wire.pack(Ask.to_content())`; the images are stored already."""
+
+    job_id: str
+    owner: str  # API key id, or "local"
+    shape: str  # "job" | "systemone" | "decisions"
+    ask: bytes
+    images: tuple[str, ...]  # distinct sha256, hex
+    priority: Lane
+    created_at: float
+    deadline_at: float
+    request_hash: str
+    idempotency_key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    body_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`created` is False for the replay of an idempotent request: `job_id` is then that of the first one."""
+
+    job_id: str
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to work on a job for a while. `cause` is the header of the request, parent of all the job's events."""
+
+    job_id: str
+    fence: int
+    attempt: int
+    cause: Header
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRef:
+    """An entry of an engine stream, to acknowledge with the answer."""
+
+    lane: Lane
+    entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A job that succeeded. `body` is the System One response body, `usage` among it."""
+
+    body: Mapping[str, Any]
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A job that failed, by a code of the error table."""
+
+    code: str
+    message: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def to_error(self) -> dict[str, Any]:
+        """The `error` of the record."""
+        return {**self.data, "code": self.code, "message": self.message}
+
+
+Outcome: TypeAlias = Answered | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job record as read. Times are seconds since the epoch, 0.0 where the thing has not happened."""
+
+    job_id: str
+    owner: str
+    shape: str
+    status: JobStatus
+    stage: Stage  # who works on it, or will next: prep or the engine
+    priority: Lane
+    ask: bytes  # empty once the job has ended
+    images: tuple[str, ...]
+    prepared: list[dict[str, Any]]  # set by `prepared`, for the engine; empty before and after
+    created_at: float
+    started_at: float
+    prepared_at: float
+    completed_at: float
+    expires_at: float  # the end of a finished job's time to live
+    deadline_at: float
+    lease_until: float
+    fence: int
+    failures: int
+    attempts: int
+    version: int  # changes with every visible change: the ETag
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+    usage: dict[str, Any]
+    timings: dict[str, float]
+    progress: dict[str, Any]
+    metadata: dict[str, Any]
+    request_hash: str
+    idempotency_key: str | None
+    body_bytes: int
+    header: Header
+
+    @classmethod
+    def from_hash(cls, job_id: str, raw: Mapping[bytes, bytes]) -> JobRecord:
+        """Read the hash of a record."""
+
+        def word(name: str) -> str:
+            return raw.get(name.encode(), b"").decode()
+
+        def real(name: str) -> float:
+            return float(raw.get(name.encode(), b"0"))
+
+        def packed(name: str) -> Any:
+            value = raw.get(name.encode())
+            return unpack(value) if value else None
+
+        return cls(
+            job_id=job_id,
+            owner=word("owner"),
+            shape=word("shape"),
+            status=JobStatus(word("status")),
+            stage="running" if word("stage") == "running" else "preparing",
+            priority="batch" if word("priority") == "batch" else "interactive",
+            ask=raw.get(b"ask", b""),
+            images=tuple(word("images").split()),
+            prepared=packed("prepared") or [],
+            created_at=real("created_at"),
+            started_at=real("started_at"),
+            prepared_at=real("prepared_at"),
+            completed_at=real("completed_at"),
+            expires_at=real("expires_at"),
+            deadline_at=real("deadline_at"),
+            lease_until=real("lease_until"),
+            fence=int(real("fence")),
+            failures=int(real("failures")),
+            attempts=int(real("attempts")),
+            version=int(real("version")),
+            result=packed("result"),
+            error=packed("error"),
+            usage=packed("usage") or {},
+            timings=packed("timings") or {},
+            progress=packed("progress") or {},
+            metadata=packed("metadata") or {},
+            request_hash=word("request_hash"),
+            idempotency_key=word("idempotency_key") or None,
+            body_bytes=int(real("body_bytes")),
+            header=packed("header"),
+        )

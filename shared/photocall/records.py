@@ -1,0 +1,225 @@
+"""The job records: one owner of every retry, kept in Redis, changed by scripts only (SEMANTICS in PROTOCOL.md).
+
+`Records` is for prep, the engine and the sweeper, `AsyncRecords` for the gateway; both run the same calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import redis
+import redis.asyncio
+
+from photocall import keys
+from photocall.errors import JobGone, UnknownJob
+from photocall.jobs import (
+    Accepted,
+    JobRecord,
+    JobStatus,
+    Lease,
+    NewJob,
+    Outcome,
+    Stage,
+    StreamRef,
+)
+from photocall.messages import Message, StreamText
+from photocall.operations import Operations, Policy
+from photocall.scripts import Argument, run, run_async
+from photocall.wire import Wire, pack
+
+__all__ = [
+    "Accepted",
+    "AsyncRecords",
+    "JobRecord",
+    "JobStatus",
+    "Lease",
+    "NewJob",
+    "Policy",
+    "Records",
+    "StreamRef",
+]
+
+Clock = Callable[[], float]
+LIST_PAGE = 100
+
+
+class Records:
+    """Job records over a synchronous client. Without a clock, times are the Redis server's."""
+
+    def __init__(
+        self, client: redis.Redis, wire: Wire, policy: Policy | None = None, clock: Clock | None = None
+    ) -> None:
+        self.redis = client
+        self.operations = Operations(wire, policy or Policy())
+        self._clock = clock
+
+    def accept(self, new: NewJob) -> Accepted:
+        """Keep a job. Raises IdempotencyMismatch, QueueFull, StoreFull or UnknownImage; then nothing was written."""
+        return run(self.redis, self.operations.accept(new, self._now()))
+
+    def get(self, job_id: str) -> JobRecord:
+        """Read a record. Raises UnknownJob or JobGone."""
+        raw = cast("dict[bytes, bytes]", self.redis.hgetall(keys.job(job_id)))
+        if not raw:
+            raise JobGone(job_id) if self.redis.exists(keys.tombstone(job_id)) else UnknownJob(job_id)
+        return JobRecord.from_hash(job_id, raw)
+
+    def lease(self, job_id: str, stage: Stage) -> Lease | None:
+        """Take a job for a stage; None: gone, ended, held, or not this stage's. A message for it is then a replay."""
+        return run(self.redis, self.operations.lease(job_id, stage, self._now()))
+
+    def renew(self, lease: Lease) -> bool:
+        """Keep a lease for another while; every 2 s. False: stop, the work is not wanted any more."""
+        return run(self.redis, self.operations.renew(lease, self._now()))
+
+    def transition(
+        self,
+        job_id: str,
+        fence: int | None,
+        from_: JobStatus,
+        to: JobStatus,
+        fields: Mapping[str, Argument] | None = None,
+    ) -> bool:
+        """Compare and set the state; False when the job was not in `from_` under this fence."""
+        return run(self.redis, self.operations.transition(job_id, fence, from_, to, fields, self._now()))
+
+    def hand_back(self, lease: Lease, stage: Stage, ack: StreamRef | None = None) -> bool:
+        """Give a job back for `stage`, not counted as a failure."""
+        try:
+            record = self.get(lease.job_id)
+        except (JobGone, UnknownJob):
+            return False
+        return run(self.redis, self.operations.hand_back(lease, record, stage, ack, self._now()))
+
+    def prepared(self, lease: Lease, images: Sequence[Mapping[str, Any]]) -> bool:
+        """Hand a prepared job over to the engine; False when the lease is lost or the job cancelled."""
+        try:
+            record = self.get(lease.job_id)
+        except (JobGone, UnknownJob):
+            return False
+        return run(self.redis, self.operations.prepared(lease, record, images))
+
+    def publish(self, lease: Lease, outcome: Outcome, ack: StreamRef | None = None) -> bool:
+        """Write the answer. False: an old fence, a cancelled or deleted job. Raises redis' OutOfMemoryError."""
+        return run(self.redis, self.operations.publish(lease, outcome, ack, self._now()))
+
+    def event(self, lease: Lease, message: Message) -> bool:
+        """Add an event of a leased job; text that was added before (by an earlier attempt) is not repeated."""
+        known = run(self.redis, self.operations.event(lease, message))
+        if known >= 0 and isinstance(message, StreamText):
+            rest = StreamText(message.job_id, message.question, known, message.text[known - message.offset :])
+            known = run(self.redis, self.operations.event(lease, rest))
+        return known == -1
+
+    def progress(self, lease: Lease, message: Message, value: Mapping[str, Any]) -> bool:
+        """Add an event and set the record's `progress` with it."""
+        return run(self.redis, self.operations.event(lease, message, "progress", pack(dict(value)))) == -1
+
+    def cancel(self, job_id: str) -> JobRecord:
+        """Cancel; a job that has ended stays as it is. Raises UnknownJob or JobGone."""
+        run(self.redis, self.operations.cancel(self.get(job_id), self._now()))
+        return self.get(job_id)
+
+    def delete(self, job_id: str) -> None:
+        """Cancel and remove. Raises UnknownJob or JobGone."""
+        run(self.redis, self.operations.delete(self.get(job_id), self._now()))
+
+    def clear_outbox(self, job_id: str) -> None:
+        """The job is on its queue."""
+        run(self.redis, self.operations.clear_outbox(job_id))
+
+    def _now(self) -> float | None:
+        return self._clock() if self._clock else None
+
+
+class AsyncRecords:
+    """Job records over an asyncio client: what the gateway needs of `Records`, and lists and waiting."""
+
+    def __init__(
+        self, client: redis.asyncio.Redis, wire: Wire, policy: Policy | None = None, clock: Clock | None = None
+    ) -> None:
+        self.redis = client
+        self.operations = Operations(wire, policy or Policy())
+        self._clock = clock
+
+    async def accept(self, new: NewJob) -> Accepted:
+        """See Records.accept."""
+        return await run_async(self.redis, self.operations.accept(new, self._now()))
+
+    async def get(self, job_id: str) -> JobRecord:
+        """See Records.get."""
+        raw = await cast(Any, self.redis.hgetall(keys.job(job_id)))
+        if not raw:
+            gone = await self.redis.exists(keys.tombstone(job_id))
+            raise JobGone(job_id) if gone else UnknownJob(job_id)
+        return JobRecord.from_hash(job_id, raw)
+
+    async def cancel(self, job_id: str) -> JobRecord:
+        """See Records.cancel."""
+        await run_async(self.redis, self.operations.cancel(await self.get(job_id), self._now()))
+        return await self.get(job_id)
+
+    async def delete(self, job_id: str) -> None:
+        """See Records.delete."""
+        await run_async(self.redis, self.operations.delete(await self.get(job_id), self._now()))
+
+    async def clear_outbox(self, job_id: str) -> None:
+        """See Records.clear_outbox."""
+        await run_async(self.redis, self.operations.clear_outbox(job_id))
+
+    async def list(
+        self, owner: str, status: JobStatus | None = None, after: str | None = None, limit: int = 20
+    ) -> list[JobRecord]:
+        """The owner's jobs, newest first; `after` is the last id of the page before. Raises UnknownJob for it."""
+        index = keys.index(owner)
+        start = 0
+        if after is not None:
+            rank = await cast(Any, self.redis.zrevrank(index, after))
+            if rank is None:
+                raise UnknownJob(after)
+            start = int(rank) + 1
+        found: list[JobRecord] = []
+        while len(found) < limit:
+            ids = [raw.decode() for raw in await cast(Any, self.redis.zrevrange(index, start, start + LIST_PAGE - 1))]
+            if not ids:
+                break
+            start += len(ids)
+            async with self.redis.pipeline(transaction=False) as pipe:
+                for job_id in ids:
+                    pipe.hgetall(keys.job(job_id))
+                hashes = await pipe.execute()
+            records = [JobRecord.from_hash(job_id, raw) for job_id, raw in zip(ids, hashes, strict=True) if raw]
+            found += [record for record in records if status is None or record.status == status]
+        return found[:limit]
+
+    async def depth(self) -> dict[str, int]:
+        """Unfinished work: `jobs` and `bytes` in total, `jobs:<owner>` and `bytes:<owner>` of each."""
+        raw = await cast(Any, self.redis.hgetall(keys.DEPTH))
+        return {name.decode(): int(value) for name, value in raw.items()}
+
+    async def counters(self) -> dict[str, int]:
+        """Refused and dead-lettered messages, ended leases, poison."""
+        raw = await cast(Any, self.redis.hgetall(keys.COUNTERS))
+        return {name.decode(): int(value) for name, value in raw.items()}
+
+    @asynccontextmanager
+    async def wakes(self) -> AsyncIterator[AsyncIterator[str]]:
+        """The ids of jobs that change, as they change: a hint, read by one reader per process and fanned out."""
+        pubsub = self.redis.pubsub(ignore_subscribe_messages=True)
+        await pubsub.subscribe(keys.WAKE)
+
+        async def ids() -> AsyncIterator[str]:
+            while True:
+                message = await pubsub.get_message(timeout=1.0)
+                if message is not None:
+                    yield message["data"].decode()
+
+        try:
+            yield ids()
+        finally:
+            await pubsub.aclose()  # type: ignore[no-untyped-call]
+
+    def _now(self) -> float | None:
+        return self._clock() if self._clock else None
