@@ -1,0 +1,144 @@
+"""Patch blobs: prepared pictures on their way from prep to the engine. Derived, so any of them may vanish.
+
+A directory in memory (tmpfs) on one host, a second Redis without persistence across hosts. What is in a blob is not
+known here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol, cast
+
+from photocall import keys
+from photocall.connections import connect
+
+DEFAULT_MAX_BYTES = 512 << 20
+STALE_S = 600.0  # a temporary file this old was left by a process that died
+REDIS_TTL_S = 3600
+_NAME = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,200}")
+
+
+class BlobStore(Protocol):
+    """Named bytes that may vanish."""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store; a reader sees all of it or nothing."""
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes, or None when they were never there or have vanished."""
+
+    def sweep(self) -> int:
+        """Remove what is over the bound, the longest unused first; how many blobs went."""
+
+
+class DirBlobs:
+    """Blobs as files of one directory (0700), bounded, the longest unused removed first."""
+
+    def __init__(self, directory: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._dir = directory
+        self._max_bytes = max_bytes
+        self._unswept = 0  # bytes put by this process since its last sweep
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(directory, 0o700)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write and rename. When the disk is full, half of what is there goes first."""
+        try:
+            self._write(key, data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._remove_down_to(self._held() // 2)
+            self._write(key, data)
+        self._unswept += len(data)
+        if self._unswept * 16 >= self._max_bytes:
+            self.sweep()
+
+    def get(self, key: str) -> bytes | None:
+        """Read, and mark as used."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        return data
+
+    def sweep(self) -> int:
+        """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
+        self._unswept = 0
+        return self._remove_down_to(self._max_bytes * 7 // 8)
+
+    def _write(self, key: str, data: bytes) -> None:
+        path = self._path(key)
+        mine = self._dir / f".{secrets.token_hex(8)}"
+        try:
+            mine.write_bytes(data)
+            mine.replace(path)
+        except OSError:
+            mine.unlink(missing_ok=True)
+            raise
+
+    def _held(self) -> int:
+        return sum(size for _, size, _ in self._files())
+
+    def _files(self) -> list[tuple[float, int, str]]:
+        found = []
+        with os.scandir(self._dir) as entries:
+            for entry in entries:
+                try:
+                    stat = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # another process swept it
+                if entry.name.startswith(".") and time.time() - stat.st_mtime < STALE_S:
+                    continue  # being written
+                found.append((stat.st_mtime, stat.st_size, entry.name))
+        return found
+
+    def _remove_down_to(self, wanted: int) -> int:
+        files = sorted(self._files())
+        held = sum(size for _, size, _ in files)
+        removed = 0
+        for _, size, name in files:
+            if held <= wanted and not name.startswith("."):
+                break
+            (self._dir / name).unlink(missing_ok=True)
+            held -= size
+            removed += 1
+        return removed
+
+    def _path(self, key: str) -> Path:
+        if not _NAME.fullmatch(key):
+            raise ValueError(f"{key!r} cannot name a blob")
+        return self._dir / key
+
+
+class RedisBlobs:
+    """Blobs on a Redis of their own, whose `maxmemory-policy` (allkeys-lru) bounds them."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = connect(url)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store with a TTL."""
+        self._redis.set(keys.blob(key), data, ex=REDIS_TTL_S)
+
+    def get(self, key: str) -> bytes | None:
+        """Read, and start its TTL again."""
+        return cast("bytes | None", self._redis.getex(keys.blob(key), ex=REDIS_TTL_S))
+
+    def sweep(self) -> int:
+        """The server does it."""
+        return 0
+
+
+def open_blobs(url: str, max_bytes: int = DEFAULT_MAX_BYTES) -> BlobStore:
+    """The store of `PHOTOCALL_BLOBS`: `dir:/path` or a Redis URL."""
+    if url.startswith("dir:"):
+        return DirBlobs(Path(url.removeprefix("dir:")), max_bytes)
+    return RedisBlobs(url)

@@ -1,0 +1,16 @@
+-- Store a source picture, once per hash, and note who uploaded it. Until a job uses it, it lives for its TTL.
+-- KEYS  1 image
+-- ARGV  1 owner  2 ttl  3 max share of maxmemory  4 bytes ('' = only if stored already)
+-- Gives {'stored'} | {'absent'} | {'memory', used, allowed}
+
+if redis.call('HEXISTS', KEYS[1], 'data') == 0 then
+  if ARGV[4] == '' then return { 'absent' } end
+  local memory = redis.call('INFO', 'memory')
+  local used = tonumber(string.match(memory, 'used_memory:(%d+)'))
+  local allowed = math.floor(tonumber(string.match(memory, 'maxmemory:(%d+)')) * tonumber(ARGV[3]))
+  if allowed > 0 and used > allowed then return { 'memory', used, allowed } end
+  redis.call('HSET', KEYS[1], 'data', ARGV[4], 'refs', 0)
+end
+redis.call('HSET', KEYS[1], 'owner:' .. ARGV[1], 1)
+if tonumber(redis.call('HGET', KEYS[1], 'refs')) <= 0 then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
+return { 'stored' }

@@ -1,0 +1,128 @@
+"""RQ, as far as it is trusted: a signed serializer, a job class that runs one function, and the enqueue.
+
+RQ runs any dotted name it finds in a job's data and imports the callbacks named in the job's hash. Here data is
+verified before it is decoded, only `keys.PREPARE_JOB` may run, and callbacks, webhooks, retries and repeats in a hash
+are ignored. Retrying belongs to the job record alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import redis
+from rq import Queue
+from rq.job import Job
+from rq.utils import import_attribute
+
+from photocall import keys
+from photocall.errors import BadSignature, MalformedMessage, RefusedFunction, UnknownVersion
+from photocall.logs import fields
+from photocall.messages import DecideRequest, RqValue
+from photocall.wire import Wire
+
+log = logging.getLogger(__name__)
+
+JOB_TIMEOUT_S = 120  # RQ's own bound on one run; the job record's clock is shorter in practice
+RESULT_TTL_S = 0  # the entry goes with its success: nothing of it is read again
+FAILURE_TTL_S = 60
+
+
+class SignedSerializer:
+    """RQ's serializer: every value is a signed message; nothing is ever pickled."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def dumps(self, value: Any, /) -> bytes:
+        """A job's (function, instance, args, kwargs), or any other value msgpack can carry."""
+        if isinstance(value, tuple) and len(value) == 4:
+            function, instance, args, kwargs = value
+            if instance is not None or kwargs:
+                raise MalformedMessage("a queue entry has a function and positional arguments only")
+            return self._wire.encode(DecideRequest(function, list(args)))
+        return self._wire.encode(RqValue(value))
+
+    def loads(self, data: bytes, /) -> Any:
+        """Verify, then decode. Raises BadSignature, UnknownVersion or MalformedMessage."""
+        message = self._wire.decode(data).message
+        if isinstance(message, DecideRequest):
+            return message.function, None, tuple(message.args), {}
+        if isinstance(message, RqValue):
+            return message.value
+        raise MalformedMessage(f"{message.msg_type} does not belong into a queue")
+
+
+class PrepareJob(Job):  # type: ignore[misc]
+    """A queue entry that can only prepare a job. What it refuses is counted in `keys.COUNTERS`."""
+
+    def restore(self, raw_data: Any) -> Any:
+        """Read the hash, without what could make RQ import, call or repeat something."""
+        super().restore(raw_data)
+        self._success_callback_name = self._failure_callback_name = self._stopped_callback_name = None
+        self.webhooks = []
+        self.retries_left = self.repeats_left = self.number_of_retries = None
+        self._dependency_ids = []
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The project's own function. Raises RefusedFunction for any other name."""
+        name = str(self.func_name)
+        if name != keys.PREPARE_JOB:
+            self._count("refused_function")
+            log.warning("refused a queue entry", extra=fields(function=name, entry=self.id))
+            raise RefusedFunction(name)
+        return cast(Callable[..., Any], import_attribute(name))
+
+    def _deserialize_data(self) -> None:
+        try:
+            self._func_name, self._instance, self._args, self._kwargs = self.serializer.loads(self.data)
+        except BadSignature:
+            self._count("bad_signature")
+            log.warning("refused a queue entry without our signature", extra=fields(entry=self.id))
+            raise
+        except UnknownVersion:
+            self._count("unknown_version")
+            raise
+
+    def _count(self, counter: str) -> None:
+        self.connection.hincrby(keys.COUNTERS, counter, 1)
+
+
+class PrepQueues:
+    """The two prep queues, for whoever enqueues (the gateway, its sweeper) and for prep's worker."""
+
+    def __init__(self, client: redis.Redis, wire: Wire) -> None:
+        self._redis = client
+        self.serializer = SignedSerializer(wire)
+        self._queues = {
+            lane: Queue(name, connection=client, serializer=self.serializer, job_class=PrepareJob)
+            for lane, name in keys.PREP_QUEUE.items()
+        }
+
+    def queue(self, lane: keys.Lane) -> Queue:
+        """The RQ queue of a lane."""
+        return self._queues[lane]
+
+    def enqueue(self, job_id: str, attempt: int, lane: keys.Lane) -> str:
+        """Put one attempt on its queue; its id. Doing it twice is harmless: the job's lease is taken once."""
+        entry_id = keys.rq_id(job_id, attempt)
+        with self._redis.pipeline() as pipe:
+            pipe.delete(PrepareJob.key_for(entry_id))  # an earlier entry of this id may carry an expiry
+            self._queues[lane].enqueue_call(
+                keys.PREPARE_JOB,
+                args=(job_id, attempt),
+                job_id=entry_id,
+                timeout=JOB_TIMEOUT_S,
+                result_ttl=RESULT_TTL_S,
+                failure_ttl=FAILURE_TTL_S,
+                description=entry_id,
+                pipeline=pipe,
+            )
+            pipe.execute()
+        return entry_id
+
+    def waiting(self) -> dict[keys.Lane, int]:
+        """Entries on each queue."""
+        return {lane: int(queue.count) for lane, queue in self._queues.items()}

@@ -1,0 +1,112 @@
+"""Reading streams: the events of a job for the gateway, and what becomes of entries that cannot be read.
+
+A message with a bad signature is refused and counted. One of an unknown major version is left where it is for a newer
+process, and becomes a dead letter once it has waited long enough.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+import redis
+import redis.asyncio
+
+from photocall import keys
+from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
+from photocall.logs import fields
+from photocall.messages import Envelope
+from photocall.wire import Wire
+
+log = logging.getLogger(__name__)
+
+FIELD = b"m"
+DEAD_LIMIT = 1000
+LEFT_FOR_NEWER_S = 60.0
+
+Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event of a job. `event_id` is its stream id, which is its SSE id too."""
+
+    event_id: str
+    envelope: Envelope
+
+
+class AsyncEvents:
+    """The events of jobs, as the gateway reads them. Never blocks: `AsyncRecords.wakes` says when to read again."""
+
+    def __init__(self, client: redis.asyncio.Redis, wire: Wire) -> None:
+        self._redis = client
+        self._wire = wire
+
+    async def read(self, job_id: str, after: str = "0", limit: int = 100) -> list[Event]:
+        """Events behind `after`, oldest first. Entries that cannot be read are left out."""
+        start = "-" if after == "0" else f"({after}"
+        entries = await cast(Any, self._redis.xrange(keys.events(job_id), min=start, max="+", count=limit))
+        found = []
+        for entry_id, values in entries:
+            try:
+                found.append(Event(entry_id.decode(), self._wire.decode(values.get(FIELD, b""))))
+            except (BadSignature, UnknownVersion, MalformedMessage) as error:
+                await cast(Any, self._redis.hincrby(keys.COUNTERS, counter(error), 1))
+        return found
+
+    async def lost(self, job_id: str, last_event_id: str) -> bool:
+        """Events behind `last_event_id` have left the capped stream, so a client needs a snapshot first."""
+        first = await cast(Any, self._redis.xrange(keys.events(job_id), count=1))
+        info = await cast(Any, self._redis.xlen(keys.events(job_id)))
+        if not first or not info:
+            return False
+        return stream_order(first[0][0].decode()) > stream_order(last_event_id) and await self._trimmed(job_id)
+
+    async def _trimmed(self, job_id: str) -> bool:
+        info = await cast(Any, self._redis.xinfo_stream(keys.events(job_id)))
+        added = info.get("entries-added")  # since Redis 7; before it, assume the worst
+        return added is None or int(added) > int(info["length"])
+
+
+class DeadLetters:
+    """What becomes of entries that cannot be read, on a synchronous client."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._redis = client
+
+    def refuse(self, stream: str, group: str, entry: Entry, error: Exception, now: float | None = None) -> bool:
+        """Deal with one entry of a group's stream; True when it is gone, False when it is left for a newer process."""
+        entry_id, values = entry
+        self._redis.hincrby(keys.COUNTERS, counter(error), 1)
+        added_at = int(entry_id.partition(b"-")[0]) / 1000
+        if isinstance(error, UnknownVersion) and (now or time.time()) - added_at < LEFT_FOR_NEWER_S:
+            return False
+        log.warning("dead letter", extra=fields(stream=stream, entry=entry_id.decode(), reason=str(error)))
+        letter = {b"stream": stream.encode(), b"reason": str(error).encode(), FIELD: values.get(FIELD, b"")}
+        with self._redis.pipeline() as pipe:
+            pipe.xadd(keys.DEAD, cast(Any, letter), maxlen=DEAD_LIMIT)
+            pipe.xack(stream, group, cast(Any, entry_id))
+            pipe.xdel(stream, cast(Any, entry_id))
+            pipe.execute()
+        return True
+
+
+def counter(error: Exception) -> str:
+    """Where a refused message is counted."""
+    if isinstance(error, BadSignature):
+        return "bad_signature"
+    return "unknown_version" if isinstance(error, UnknownVersion) else "malformed"
+
+
+def stream_order(entry_id: str) -> tuple[int, int]:
+    """Stream ids as they sort."""
+    milliseconds, _, sequence = entry_id.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+def entries_of(reply: Sequence[Any] | None) -> list[Entry]:
+    """The entries of an XREADGROUP reply over one stream."""
+    return [entry for _, entries in reply or () for entry in entries]
