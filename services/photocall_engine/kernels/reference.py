@@ -1,0 +1,173 @@
+"""Plain torch kernels for the CPU in float32: the truth, and what serves without a GPU.
+
+A row's bits never depend on its neighbours. Linears get a multiple of `row_tile` rows, for which the BLAS gives every
+row the same bits at every place and for every count; that is checked with the model's own weight shapes when it is
+loaded, and where it does not hold linears run tile by tile. Attention works in blocks of fixed shape; sums run in a
+fixed order; gelu is spelled out, because the library's differs in the last bit between the body and the end of a
+vector.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from photocall_engine.kernels.tiles import BLOCK, VisibleRows, plan_tiles
+from photocall_engine.kv_pools import LayerKv
+
+ROW_TILE = 16
+_GELU_LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
+_GELU_CUBIC = _GELU_LINEAR * 0.044715
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    num_tiles: int
+    counts: tuple[int, ...]
+    pair_tile: torch.Tensor  # [W]
+    slots: torch.Tensor  # [W * BLOCK]
+    hidden: torch.Tensor  # [1, W, tile_rows, 1, BLOCK]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    tile_rows: int
+    query_rows: torch.Tensor
+    place_of_row: torch.Tensor
+    chunks: tuple[_Chunk, ...]
+
+
+class ReferenceKernels:
+    """See `Kernels`. `wide` linears take all rows in one call, else one call per tile."""
+
+    row_tile = ROW_TILE
+
+    def __init__(self, *, wide: bool = True) -> None:
+        self.wide = wide
+        self.name = "reference (cpu, float32)" if wide else "reference (cpu, float32, linears tile by tile)"
+
+    @classmethod
+    def for_weights(cls, weights: list[torch.Tensor]) -> ReferenceKernels:
+        """Wide linears where this machine's BLAS keeps the bits of rows for all these weight shapes."""
+        shapes = {tuple(weight.shape): weight for weight in weights}
+        return cls(wide=all(keeps_row_bits(weight) for weight in shapes.values()))
+
+    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        if self.wide or x.shape[0] <= ROW_TILE:
+            return torch.mm(x, weight.T)
+        out = x.new_empty(x.shape[0], weight.shape[0])
+        for start in range(0, x.shape[0], ROW_TILE):
+            torch.mm(x[start : start + ROW_TILE], weight.T, out=out[start : start + ROW_TILE])
+        return out
+
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
+        scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        out = x * scale
+        return out if weight is None else out.mul_(weight)
+
+    def norm_add(self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        return self.rms_norm(x, weight, eps).add_(residual)
+
+    def rope(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        half = x.shape[-1] // 2
+        low, high = x[..., :half], x[..., half:]
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
+    def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        # gelu(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), the tanh form written without its 0.5 and 1
+        inner = gate.square().mul_(_GELU_CUBIC).add_(_GELU_LINEAR).mul_(gate).sigmoid_()
+        return inner.mul_(gate).mul_(up)
+
+    def write_kv(self, kv: LayerKv, k: torch.Tensor, v: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> None:
+        kv.k.index_copy_(1, slot, k.index_select(0, row).transpose(0, 1))
+        kv.v.index_copy_(1, slot, v.index_select(0, row).transpose(0, 1))
+
+    def plan_attention(self, rows: VisibleRows, group: int, zero_slot: int) -> _Plan:
+        plan = plan_tiles(rows, group, zero_slot)
+        chunks = tuple(
+            _Chunk(
+                chunk.num_tiles,
+                chunk.counts,
+                torch.from_numpy(chunk.pair_tile),
+                torch.from_numpy(chunk.slots),
+                torch.from_numpy(chunk.hidden)[None, :, :, None, :],
+            )
+            for chunk in plan.chunks
+        )
+        places = torch.from_numpy(plan.place_of_row)
+        return _Plan(plan.tile_rows, torch.from_numpy(plan.query_rows), places, chunks)
+
+    def attend(self, q: torch.Tensor, kv: LayerKv, plan: _Plan) -> torch.Tensor:
+        num_rows, heads, dim = q.shape
+        kv_heads = kv.k.shape[0]
+        group = heads // kv_heads
+        queries = plan.tile_rows * group
+        tiles = q.index_select(0, plan.query_rows).view(-1, plan.tile_rows, kv_heads, group, dim)
+        tiles = tiles.permute(2, 0, 1, 3, 4).reshape(kv_heads, -1, queries, dim)
+        parts, start = [], 0
+        for chunk in plan.chunks:
+            parts.append(_attend_chunk(tiles[:, start : start + chunk.num_tiles], kv, chunk, plan.tile_rows))
+            start += chunk.num_tiles
+        out = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        out = out.view(kv_heads, -1, group * dim).transpose(0, 1)  # [T * tile_rows, kv_heads, group * dim]
+        out = out.index_select(0, plan.place_of_row).reshape(-1, heads, dim)
+        if out.shape[0] == num_rows:
+            return out
+        return torch.cat((out, out.new_zeros(num_rows - out.shape[0], heads, dim)))
+
+    def pair_logits(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        products = hidden.float()[:, None, :] * labels.float()[None, :, :]
+        while products.shape[-1] > 1:
+            half = products.shape[-1] // 2
+            odd = products[..., 2 * half :]
+            products = products[..., :half] + products[..., half : 2 * half]
+            if odd.shape[-1]:
+                products[..., :1] += odd
+        return products[..., 0]
+
+
+def _attend_chunk(tiles: torch.Tensor, kv: LayerKv, chunk: _Chunk, tile_rows: int) -> torch.Tensor:
+    """tiles [G, t, queries, D] against their blocks: [G, t, queries, D].
+
+    The maximum of a row is taken over all its blocks first (no rounding, any order); then exp(score - maximum) and
+    its products with V are summed block by block, ascending. A masked score adds exactly zero to both sums.
+    """
+    kv_heads, _, queries, dim = tiles.shape
+    pairs = len(chunk.pair_tile)
+    k = kv.k.index_select(1, chunk.slots).view(-1, BLOCK, dim)
+    v = kv.v.index_select(1, chunk.slots).view(-1, BLOCK, dim)
+    q = tiles.index_select(1, chunk.pair_tile).view(-1, queries, dim)
+    scores = torch.bmm(q, k.transpose(1, 2))  # [G * W, queries, BLOCK]
+    scores.view(kv_heads, pairs, tile_rows, -1, BLOCK).masked_fill_(chunk.hidden, -torch.inf)
+    block_max = scores.amax(-1).view(kv_heads, pairs, queries)
+    row_max = _fold(block_max, chunk.counts, torch.maximum)
+    scores.sub_(row_max.index_select(1, chunk.pair_tile).view(-1, queries, 1)).exp_()
+    weight = _fold(scores.sum(-1).view(kv_heads, pairs, queries), chunk.counts, torch.add)
+    total = _fold(torch.bmm(scores, v).view(kv_heads, pairs, queries, dim), chunk.counts, torch.add)
+    return total.div_(weight.unsqueeze(-1))
+
+
+def _fold(pairs: torch.Tensor, counts: tuple[int, ...], combine: object) -> torch.Tensor:
+    """[G, W, ...] to [G, t, ...]: each tile's blocks combined in ascending order."""
+    out = pairs[:, : counts[0]].clone()
+    start = counts[0]
+    for count in counts[1:]:
+        head = out[:, :count]
+        combine(head, pairs[:, start : start + count], out=head)  # type: ignore[operator]
+        start += count
+    return out
+
+
+def keeps_row_bits(weight: torch.Tensor) -> bool:
+    """Whether rows keep their bits through this machine's matmul, whatever their place and the number of tiles."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(20 * ROW_TILE, weight.shape[1], generator=generator)
+    alone = torch.cat([torch.mm(rows[i : i + ROW_TILE], weight.T) for i in range(0, len(rows), ROW_TILE)])
+    for tiles in (2, 3, 7, 20):
+        shifted = rows.roll(5, 0)[: tiles * ROW_TILE]
+        if not torch.equal(torch.mm(shifted, weight.T), alone.roll(5, 0)[: tiles * ROW_TILE]):
+            return False
+    return True

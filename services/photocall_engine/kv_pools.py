@@ -1,0 +1,102 @@
+"""The two page pools of K/V: one for full-attention layers, one for sliding layers, with the map between them.
+
+Page 0 of both is scratch and never handed out. One slot past the last page always holds zeros: masked positions are
+read from there, so that what a stale page holds can never reach a sum. Which page belongs to whom is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from photocall_engine.model.config import LayerConfig, LayerKind, TextConfig
+from photocall_engine.rows import PAGE_SIZE, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKv:
+    """K and V of one layer."""
+
+    k: torch.Tensor  # [kv_heads, slots + 1, head_dim]
+    v: torch.Tensor
+
+
+class KvPools:
+    """Page tensors of every layer that writes K/V, by layer index; layers that share read their source's."""
+
+    def __init__(
+        self, config: TextConfig, num_pages: int, sliding_pages: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        if num_pages < 2:
+            raise ValueError(f"num_pages={num_pages}: page 0 is scratch, so at least 2 are needed")
+        if config.window and sliding_pages < 1:
+            raise ValueError(f"sliding_pages={sliding_pages}: the model has sliding layers")
+        self.num_pages = num_pages
+        self.sliding_pages = sliding_pages if config.window else 0
+        self.smap = np.zeros(num_pages, dtype=np.int32)  # full page -> sliding page; 0: none
+        self._layers = {
+            layer.index: _allocate(layer, self._num_slots(layer.kind), device, dtype)
+            for layer in config.layers
+            if layer.writes_kv
+        }
+        self._sliding = [layer.index for layer in config.layers if layer.writes_kv and layer.kind == "sliding"]
+
+    def layer(self, kv_layer: int) -> LayerKv:
+        """K/V written by layer `kv_layer`."""
+        return self._layers[kv_layer]
+
+    def zero_slot(self, kind: LayerKind) -> int:
+        """The slot that holds zeros."""
+        return self._num_slots(kind)
+
+    def pages(self, kind: LayerKind, full_pages: Ints) -> Ints:
+        """Pages of this kind's pool for pages of the full pool."""
+        return full_pages if kind == "full" else self.smap[full_pages]
+
+    def slots(self, kind: LayerKind, full_slots: Ints) -> Ints:
+        """The same for slots; where no sliding page is mapped, a slot of the scratch page."""
+        if kind == "full":
+            return full_slots
+        return self.smap[full_slots // PAGE_SIZE] * PAGE_SIZE + full_slots % PAGE_SIZE
+
+    def set_sliding_map(self, first: int, vals: Ints) -> None:
+        """smap[first : first + len(vals)] = vals."""
+        if first < 0 or first + len(vals) > self.num_pages:
+            raise ValueError(f"pages {first}..{first + len(vals) - 1} are outside the pool of {self.num_pages}")
+        if len(vals) and (vals.min() < 0 or vals.max() > self.sliding_pages):
+            raise ValueError(f"sliding pages must be within 0..{self.sliding_pages}")
+        if first == 0 and len(vals) and vals[0]:
+            raise ValueError("page 0 is scratch and cannot be mapped")
+        self.smap[first : first + len(vals)] = vals
+
+    def copy_pages(self, src: Ints, dst: Ints) -> None:
+        """Copy full pages src[i] -> dst[i] in every layer, and their sliding pages where both are mapped."""
+        sliding_src, sliding_dst = self.smap[src], self.smap[dst]
+        mapped = (sliding_src > 0) & (sliding_dst > 0)
+        for index, kv in self._layers.items():
+            pair = (sliding_src[mapped], sliding_dst[mapped]) if index in self._sliding else (src, dst)
+            _copy(kv, *pair)
+
+    def _num_slots(self, kind: LayerKind) -> int:
+        return PAGE_SIZE * (self.num_pages if kind == "full" else self.sliding_pages + 1)
+
+
+def bytes_per_page(config: TextConfig, kind: LayerKind, dtype: torch.dtype) -> int:
+    """Memory of one page of this kind's pool, over all layers."""
+    positions = [2 * lay.num_kv_heads * lay.head_dim for lay in config.layers if lay.writes_kv and lay.kind == kind]
+    return PAGE_SIZE * dtype.itemsize * sum(positions)
+
+
+def _allocate(layer: LayerConfig, slots: int, device: torch.device, dtype: torch.dtype) -> LayerKv:
+    shape = (layer.num_kv_heads, slots + 1, layer.head_dim)
+    return LayerKv(torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype))
+
+
+def _copy(kv: LayerKv, src: Ints, dst: Ints) -> None:
+    offsets = np.arange(PAGE_SIZE)
+    source = torch.from_numpy((src[:, None].astype(np.int64) * PAGE_SIZE + offsets).reshape(-1))
+    target = torch.from_numpy((dst[:, None].astype(np.int64) * PAGE_SIZE + offsets).reshape(-1))
+    for pool in (kv.k, kv.v):
+        pool.index_copy_(1, target, pool.index_select(1, source))
