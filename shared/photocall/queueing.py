@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import redis
 from rq import Queue
@@ -34,6 +34,7 @@ class SignedSerializer:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
+        self.__qualname__ = type(self).__qualname__  # RQ's worker prints the serializer as if it were a class
 
     def dumps(self, value: Any, /) -> bytes:
         """A job's (function, instance, args, kwargs), or any other value msgpack can carry."""
@@ -54,7 +55,7 @@ class SignedSerializer:
         raise MalformedMessage(f"{message.msg_type} does not belong into a queue")
 
 
-class PrepareJob(Job):  # type: ignore[misc]
+class PrepareJob(Job):
     """A queue entry that can only prepare a job. What it refuses is counted in `keys.COUNTERS`."""
 
     def restore(self, raw_data: Any) -> Any:
@@ -73,7 +74,7 @@ class PrepareJob(Job):  # type: ignore[misc]
             self._count("refused_function")
             log.warning("refused a queue entry", extra=fields(function=name, entry=self.id))
             raise RefusedFunction(name)
-        return cast(Callable[..., Any], import_attribute(name))
+        return import_attribute(name)
 
     def _deserialize_data(self) -> None:
         try:
@@ -109,7 +110,6 @@ class PrepQueues:
         """Put one attempt on its queue; its id. Doing it twice is harmless: the job's lease is taken once."""
         entry_id = keys.rq_id(job_id, attempt)
         with self._redis.pipeline() as pipe:
-            pipe.delete(PrepareJob.key_for(entry_id))  # an earlier entry of this id may carry an expiry
             self._queues[lane].enqueue_call(
                 keys.PREPARE_JOB,
                 args=(job_id, attempt),
@@ -120,6 +120,7 @@ class PrepQueues:
                 description=entry_id,
                 pipeline=pipe,
             )
+            pipe.persist(PrepareJob.key_for(entry_id))  # a failed entry of the same id left its hash an expiry
             pipe.execute()
         return entry_id
 

@@ -41,34 +41,31 @@ class Event:
 class AsyncEvents:
     """The events of jobs, as the gateway reads them. Never blocks: `AsyncRecords.wakes` says when to read again."""
 
-    def __init__(self, client: redis.asyncio.Redis, wire: Wire) -> None:
+    def __init__(self, client: redis.asyncio.Redis, wire: Wire, event_limit: int = 1000) -> None:
         self._redis = client
         self._wire = wire
+        self._event_limit = event_limit
 
     async def read(self, job_id: str, after: str = "0", limit: int = 100) -> list[Event]:
-        """Events behind `after`, oldest first. Entries that cannot be read are left out."""
+        """Events behind `after`, oldest first. Entries that cannot be read are counted and removed."""
         start = "-" if after == "0" else f"({after}"
-        entries = await cast(Any, self._redis.xrange(keys.events(job_id), min=start, max="+", count=limit))
+        stream = keys.events(job_id)
+        entries = await cast(Any, self._redis.xrange(stream, min=start, max="+", count=limit))
         found = []
         for entry_id, values in entries:
             try:
                 found.append(Event(entry_id.decode(), self._wire.decode(values.get(FIELD, b""))))
             except (BadSignature, UnknownVersion, MalformedMessage) as error:
                 await cast(Any, self._redis.hincrby(keys.COUNTERS, counter(error), 1))
+                await cast(Any, self._redis.xdel(stream, entry_id))
         return found
 
     async def lost(self, job_id: str, last_event_id: str) -> bool:
-        """Events behind `last_event_id` have left the capped stream, so a client needs a snapshot first."""
-        first = await cast(Any, self._redis.xrange(keys.events(job_id), count=1))
-        info = await cast(Any, self._redis.xlen(keys.events(job_id)))
-        if not first or not info:
-            return False
-        return stream_order(first[0][0].decode()) > stream_order(last_event_id) and await self._trimmed(job_id)
-
-    async def _trimmed(self, job_id: str) -> bool:
-        info = await cast(Any, self._redis.xinfo_stream(keys.events(job_id)))
-        added = info.get("entries-added")  # since Redis 7; before it, assume the worst
-        return added is None or int(added) > int(info["length"])
+        """Events behind `last_event_id` may have left the capped stream, so a client needs a snapshot first."""
+        stream = keys.events(job_id)
+        first = await cast(Any, self._redis.xrange(stream, count=1))
+        full = await cast(Any, self._redis.xlen(stream)) >= self._event_limit
+        return bool(first) and full and stream_order(first[0][0].decode()) > stream_order(last_event_id)
 
 
 class DeadLetters:
