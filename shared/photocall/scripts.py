@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import redis
 import redis.asyncio
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 R = TypeVar("R")
 Argument: TypeAlias = "str | bytes | int | float"
@@ -39,12 +39,15 @@ def source(script: str, job: bool) -> tuple[str, str]:
 
 
 def run(client: redis.Redis, call: Call[R]) -> R:
-    """Run a call; the server is taught the script when it does not know it."""
+    """Run a call; the server is taught the script when it does not know it. Raises OutOfMemoryError when it is full."""
     text, sha = source(call.script, call.job)
     try:
-        found = client.evalsha(sha, len(call.keys), *call.keys, *call.args)
-    except NoScriptError:
-        found = client.eval(text, len(call.keys), *call.keys, *call.args)
+        try:
+            found = client.evalsha(sha, len(call.keys), *call.keys, *call.args)
+        except NoScriptError:
+            found = client.eval(text, len(call.keys), *call.keys, *call.args)
+    except ResponseError as error:
+        raise _named(error) from error
     return call.parse(found)
 
 
@@ -52,7 +55,15 @@ async def run_async(client: redis.asyncio.Redis, call: Call[R]) -> R:
     """`run` for an asyncio client."""
     text, sha = source(call.script, call.job)
     try:
-        found = await cast(Any, client.evalsha(sha, len(call.keys), *call.keys, *call.args))
-    except NoScriptError:
-        found = await cast(Any, client.eval(text, len(call.keys), *call.keys, *call.args))
+        try:
+            found = await cast(Any, client.evalsha(sha, len(call.keys), *call.keys, *call.args))
+        except NoScriptError:
+            found = await cast(Any, client.eval(text, len(call.keys), *call.keys, *call.args))
+    except ResponseError as error:
+        raise _named(error) from error
     return call.parse(found)
+
+
+def _named(error: ResponseError) -> ResponseError:
+    """Redis 6.2 wraps a full store's refusal inside a script in a nameless error; later versions do not."""
+    return OutOfMemoryError(str(error)) if "OOM command not allowed" in str(error) else error
