@@ -46,6 +46,7 @@ _ROWS = (
     ErrorRow("method_not_allowed", "Method not allowed", False, 405, 405, "invalid_request", 405, _INVALID),
     ErrorRow("unknown_job", "Unknown job", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("unknown_image", "Unknown image", False, 404, 422, "invalid_request", 422, _INVALID),
+    ErrorRow("body_slow", "The body did not arrive in time", False, 408, 408, "invalid_request", 408, _INVALID),
     ErrorRow("in_progress", "The first upload is still being read", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("job_gone", "The job has expired or was deleted", False, 410, 410, "invalid_request", 410, _INVALID),
     ErrorRow("body_too_large", "The request body is too large", False, 413, 413, "request_too_large", 413, _INVALID),

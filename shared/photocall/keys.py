@@ -46,6 +46,16 @@ def idempotency(owner: str, idempotency_key: str) -> str:
     return f"{PREFIX}idempotency:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 
+def uploading(owner: str, idempotency_key: str) -> str:
+    """String with a TTL: the first body under a caller's idempotency key is being read."""
+    return f"{PREFIX}uploading:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
+
+
+def asked(job_id: str) -> str:
+    """String with a TTL: a synchronous caller waits for the job, or did a moment ago."""
+    return f"{PREFIX}asked:{job_id}"
+
+
 def index(owner: str) -> str:
     """Zset: the owner's job ids by creation time."""
     return f"{PREFIX}index:{owner}"

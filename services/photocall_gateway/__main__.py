@@ -1,0 +1,94 @@
+"""`python -m photocall_gateway`: read the settings, listen, serve, drain on SIGTERM, exit 0."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from types import FrameType
+
+import uvicorn
+
+from photocall.logs import fields, set_up
+from photocall.settings import GatewaySettings, SettingsError
+from photocall_gateway.app import create_app
+from photocall_gateway.auth import check_bind
+from photocall_gateway.services import Services
+
+log = logging.getLogger(__name__)
+
+CLOSE_S = 5  # for connections to close once every call is answered
+LINGER_S = 0.5  # after the drain has begun, new calls on open connections are still told so
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with a drain between the signal and the end; a second signal ends at once."""
+
+    def __init__(self, config: uvicorn.Config, parts: Services) -> None:
+        super().__init__(config)
+        self._parts = parts
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)  # type: ignore[arg-type]
+        for server in self.servers:
+            for sock in server.sockets:
+                log.info("listening", extra=fields(address="{}:{}".format(*sock.getsockname()[:2])))
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Called on a signal, in the main thread, between two steps of anything."""
+        if self._loop is None or self._parts.drain.started:
+            self.should_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self._start_draining)
+
+    def _start_draining(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        drain, timeout_s = self._parts.drain, self._parts.settings.drain_s
+        drain.start()
+        self._parts.wakes.wake_all()
+        log.info("draining", extra=fields(open=drain.open, timeout_s=timeout_s))
+        await asyncio.sleep(min(LINGER_S, timeout_s))
+        if not await drain.finished(timeout_s):
+            log.warning("calls are left open", extra=fields(open=drain.open))
+        self.should_exit = True
+
+
+def main() -> int:
+    """Serve until a signal. 2 for settings that cannot be used, 3 when the port cannot be listened on."""
+    set_up("gateway")
+    try:
+        settings = GatewaySettings.from_env(os.environ)
+        check_bind(settings)
+        app = create_app(settings)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=CLOSE_S,
+        timeout_keep_alive=75,
+        lifespan="on",
+    )
+    server = Server(config, app.state.services)
+    try:
+        server.run()
+    except SystemExit:  # uvicorn's way to say that it could not listen; it has logged why
+        return 3
+    log.info("stopped")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""The gateway's composition root: every part is made here, once, and handed to those that need it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from photocall.connections import connect, connect_async
+from photocall.images import AsyncImageStore
+from photocall.operations import Policy
+from photocall.queueing import PrepQueues
+from photocall.records import AsyncRecords, Records
+from photocall.settings import GatewaySettings
+from photocall.streams import AsyncEvents
+from photocall.sweeper import Sweeper
+from photocall.wire import Wire
+from photocall_gateway.auth import Gatekeeper, load_keys
+from photocall_gateway.dispatch import Dispatcher
+from photocall_gateway.draining import Drain, DrainGate
+from photocall_gateway.load import Load
+from photocall_gateway.metrics import Meter, Metrics
+from photocall_gateway.models import ModelNames
+from photocall_gateway.parsing import Limits
+from photocall_gateway.problems import ErrorBoundary, http_exception
+from photocall_gateway.readiness import Readiness
+from photocall_gateway.routes import health, jobs, models, systemone
+from photocall_gateway.services import Services
+from photocall_gateway.sweeping import SweeperThread
+from photocall_gateway.sync_calls import SyncCalls
+from photocall_gateway.waiting import WakeReader
+
+ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *models.ROUTES, *health.ROUTES]
+
+
+def create_app(settings: GatewaySettings, policy: Policy | None = None) -> Starlette:
+    """The ASGI app. Raises SettingsError for a key file that cannot be used; Redis need not be there yet.
+
+    `policy` replaces the settings' times and bounds of the job records, for tests.
+    """
+    wire = Wire(settings.signing_key(), f"gateway-{secrets.token_hex(4)}")
+    policy = policy or Policy.from_settings(settings)
+    client = connect_async(settings.redis_url)
+    blocking = connect(settings.redis_url)
+    queues = PrepQueues(blocking, wire)
+
+    records = AsyncRecords(client, wire, policy)
+    wakes = WakeReader(records)
+    load = Load(client, policy.job_ttl_s)
+    metrics = Metrics()
+    names = ModelNames(settings.model_name, settings.model_aliases)
+    store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
+    dispatcher = Dispatcher(records, store, queues, names, load, metrics)
+    drain = Drain()
+    parts = Services(
+        settings=settings,
+        redis=client,
+        records=records,
+        events=AsyncEvents(client, wire),
+        dispatcher=dispatcher,
+        sync_calls=SyncCalls(records, dispatcher, wakes, metrics),
+        wakes=wakes,
+        load=load,
+        models=names,
+        metrics=metrics,
+        drain=drain,
+        readiness=Readiness(client, wire),
+        limits=Limits(settings.max_decompressed_bytes, settings.max_image_bytes, settings.max_images),
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        sweeper = SweeperThread(Sweeper(Records(blocking, wire, policy), queues))
+        sweeper.start()
+        reading = asyncio.create_task(wakes.run())
+        try:
+            yield
+        finally:
+            reading.cancel()
+            await parts.sync_calls.close()
+            await asyncio.to_thread(sweeper.stop)
+            await asyncio.gather(reading, return_exceptions=True)
+            await client.aclose()
+            await client.connection_pool.disconnect()
+            blocking.close()
+
+    app = Starlette(
+        routes=ROUTES,
+        middleware=[
+            Middleware(Meter, metrics=metrics),
+            Middleware(ErrorBoundary),
+            Middleware(Gatekeeper, keys=load_keys(settings.api_keys), hosts=settings.allowed_hosts),
+            Middleware(DrainGate, drain=drain),
+        ],
+        exception_handlers={HTTPException: http_exception},
+        lifespan=lifespan,
+    )
+    app.state.services = parts
+    return app

@@ -1,0 +1,121 @@
+"""From a checked request to an accepted job on its way: pictures, record, queue.
+
+Pictures are durable before the record names them, the record and its outbox entry are one write, and the queue comes
+last: whatever dies in between, the job is either not accepted or runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from typing import Protocol
+
+from redis.exceptions import RedisError
+
+from photocall.errors import CodedError, QueueFull, StoreFull
+from photocall.images import AsyncImageStore
+from photocall.jobs import Accepted, NewJob
+from photocall.keys import Lane
+from photocall.logs import fields
+from photocall.records import AsyncRecords
+from photocall.wire import pack
+from photocall_gateway.load import Load
+from photocall_gateway.metrics import Metrics
+from photocall_gateway.models import ModelNames
+from photocall_gateway.parsing import ParsedRequest
+from photocall_gateway.problems import RETRY_AFTER_S
+
+log = logging.getLogger(__name__)
+
+
+class PrepQueue(Protocol):
+    """Where prep takes its work from; blocking, so it is called in a thread."""
+
+    def enqueue(self, job_id: str, attempt: int, lane: Lane) -> object: ...
+
+
+class Dispatcher:
+    """Accepts requests."""
+
+    def __init__(
+        self,
+        records: AsyncRecords,
+        images: AsyncImageStore,
+        queue: PrepQueue,
+        models: ModelNames,
+        load: Load,
+        metrics: Metrics,
+    ) -> None:
+        self._records = records
+        self._images = images
+        self._queue = queue
+        self._models = models
+        self._load = load
+        self._metrics = metrics
+
+    def check_model(self, request: ParsedRequest) -> None:
+        """Raises CodedError `unknown_model`, before anything is stored."""
+        self._models.check(request.ask.model)
+
+    async def accept(
+        self,
+        request: ParsedRequest,
+        *,
+        owner: str,
+        shape: str,
+        priority: Lane,
+        deadline_s: float,
+        body_bytes: int,
+        idempotency_key: str | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> Accepted:
+        """Keep a request. When this returns, its job ends in an answer or a clear error.
+
+        Raises IdempotencyMismatch, QueueFull and StoreFull with a time to come back, or Redis' errors: then no job was
+        accepted.
+        """
+        now = time.time()
+        new = NewJob(
+            job_id=f"job_{secrets.token_hex(12)}",
+            owner=owner,
+            shape=shape,
+            ask=pack(request.ask.to_content()),
+            images=request.ask.images,
+            priority=priority,
+            created_at=now,
+            deadline_at=now + deadline_s,
+            request_hash=request.hash,
+            idempotency_key=idempotency_key,
+            metadata=metadata or {},
+            body_bytes=body_bytes,
+        )
+        try:
+            for sha256, data in request.images.items():
+                await self._images.put(sha256, data, owner)
+            accepted = await self._records.accept(new)
+        except (QueueFull, StoreFull) as error:
+            error.data[RETRY_AFTER_S] = await self._load.retry_after_s()
+            raise
+        if accepted.created:
+            self._metrics.accepted.labels(shape, priority).inc()
+            if new.images:
+                await self._enqueue(new)
+        return accepted
+
+    async def _enqueue(self, new: NewJob) -> None:
+        """The sweeper does the same from the outbox two seconds later, so a failure here is no failure of the job."""
+        try:
+            await asyncio.to_thread(self._queue.enqueue, new.job_id, 1, new.priority)
+            await self._records.clear_outbox(new.job_id)
+        except (RedisError, OSError) as error:
+            log.warning("not enqueued, left to the sweeper: %s", error, extra=fields(job=new.job_id))
+
+
+def late_failure(error: dict[str, object] | None) -> CodedError:
+    """The error of an ended job, to be raised to a caller that waited for its answer."""
+    found = dict(error or {})
+    code = str(found.pop("code", "internal"))
+    message = str(found.pop("message", "Internal error"))
+    return CodedError(code, message, **found)

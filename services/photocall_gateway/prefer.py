@@ -1,0 +1,43 @@
+"""The Prefer header (RFC 7240), of which `wait=N` is understood, and the waiting for a caller who may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+T = TypeVar("T")
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
+
+
+def preferred_wait_s(request: Request, longest_s: float) -> float | None:
+    """The seconds a caller wants to wait, within bounds; None when it did not say."""
+    found = _WAIT.search(",".join(request.headers.getlist("prefer")))
+    return None if found is None else min(float(found.group(1)), longest_s)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled when the caller leaves; then raises ClientDisconnect.
+
+    The request's body must have been read.
+    """
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        for task in (working, leaving):
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

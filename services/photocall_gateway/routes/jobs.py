@@ -1,0 +1,169 @@
+"""The native API: /v1/jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from photocall.errors import UnknownJob
+from photocall.jobs import JobRecord, JobStatus
+from photocall.questions import InvalidField
+from photocall_gateway.events import sse
+from photocall_gateway.job_object import etag, job_object, matches
+from photocall_gateway.load import Place
+from photocall_gateway.parsing import parse_job
+from photocall_gateway.prefer import preferred_wait_s, while_connected
+from photocall_gateway.reading import read_body
+from photocall_gateway.services import Services, owner, services
+from photocall_gateway.uploads import first_upload, idempotency_key
+from photocall_gateway.waiting import ended, wait_for
+
+MAX_DEADLINE_S = 86_400.0
+POLL_AFTER_S = 1
+MAX_PAGE = 100
+INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
+
+
+async def create(request: Request) -> Response:
+    """Accept a job: 202, or 200 with its end when the caller prefers to wait and it ends in time."""
+    s = services(request)
+    key = idempotency_key(request)
+    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
+    async with first_upload(s.redis, owner(request), key):
+        body = await read_body(request, s.settings.max_body_bytes)
+        arguments = (body, s.limits, MAX_DEADLINE_S)
+        if len(body.data) <= INLINE_PARSE_BYTES:
+            parsed, options = parse_job(*arguments)
+        else:
+            parsed, options = await asyncio.to_thread(parse_job, *arguments)
+        s.dispatcher.check_model(parsed)
+        accepted = await s.dispatcher.accept(
+            parsed,
+            owner=owner(request),
+            shape="job",
+            priority=options.priority,
+            deadline_s=options.deadline_s or s.settings.default_deadline_s,
+            body_bytes=len(body.data),
+            idempotency_key=key,
+            metadata=options.metadata,
+        )
+    headers = {"location": f"/v1/jobs/{accepted.job_id}"}
+    if wait_s is None:
+        record = await s.records.get(accepted.job_id)
+    else:
+        record = await _wait(request, s, accepted.job_id, wait_s)
+        headers["preference-applied"] = f"wait={wait_s:g}"
+    done = wait_s is not None and record.status.terminal
+    if not done:
+        headers["retry-after"] = str(POLL_AFTER_S)
+    return await _job(s, record, 200 if done else 202, headers)
+
+
+async def read(request: Request) -> Response:
+    """The job; with `Prefer: wait=N` once it has ended, or changed from the version in If-None-Match."""
+    s = services(request)
+    record = await _own(request, s)
+    tag = request.headers.get("if-none-match")
+    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
+    headers = {}
+    if wait_s is not None:
+        headers["preference-applied"] = f"wait={wait_s:g}"
+        enough = ended if tag is None else lambda new: ended(new) or not matches(tag, etag(new))
+        record = await _wait(request, s, record.job_id, wait_s, enough)
+    if matches(tag, etag(record)):
+        return Response(status_code=304, headers={**headers, "etag": etag(record)})
+    if not record.status.terminal:
+        headers["retry-after"] = str(POLL_AFTER_S)
+    return await _job(s, record, 200, headers)
+
+
+async def cancel(request: Request) -> Response:
+    """Cancel; a job that has ended stays as it is. 202 while whoever works on it is being told."""
+    s = services(request)
+    record = await s.records.cancel((await _own(request, s)).job_id)
+    return await _job(s, record, 200 if record.status.terminal else 202, {})
+
+
+async def remove(request: Request) -> Response:
+    """Cancel and forget."""
+    s = services(request)
+    await s.records.delete((await _own(request, s)).job_id)
+    return Response(status_code=204)
+
+
+async def listing(request: Request) -> Response:
+    """The caller's jobs, newest first, a page at a time."""
+    s = services(request)
+    query = request.query_params
+    limit = _limit(query.get("limit", "20"))
+    status = query.get("status")
+    if status is not None and status not in set(JobStatus):
+        raise InvalidField(("status",), f"Expected one of {', '.join(JobStatus)}", "literal_error")
+    wanted = JobStatus(status) if status is not None else None
+    records = await s.records.list(owner(request), wanted, query.get("after"), limit + 1)
+    page = records[:limit]
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": [job_object(record, await _place(s, record)) for record in page],
+            "has_more": len(records) > limit,
+            "last_id": page[-1].job_id if page else None,
+        }
+    )
+
+
+async def events(request: Request) -> Response:
+    """The job's events as they come."""
+    s = services(request)
+    record = await _own(request, s)
+    last = request.headers.get("last-event-id")
+    if last is not None and not re.fullmatch(r"\d{1,20}(-\d{1,20})?", last):
+        raise InvalidField(("Last-Event-ID",), "Expected the id of an event", "event_id")
+    stream = sse(record.job_id, last, s.records, s.events, s.wakes, s.drain)
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _own(request: Request, s: Services) -> JobRecord:
+    """The record named in the path. Another caller's job is as unknown as none."""
+    record = await s.records.get(request.path_params["job_id"])
+    if record.owner != owner(request):
+        raise UnknownJob(record.job_id)
+    return record
+
+
+async def _wait(
+    request: Request, s: Services, job_id: str, wait_s: float, enough: Callable[[JobRecord], bool] = ended
+) -> JobRecord:
+    return await while_connected(request, wait_for(s.records, s.wakes, job_id, enough, wait_s))
+
+
+async def _job(s: Services, record: JobRecord, status: int, headers: dict[str, str]) -> Response:
+    body = job_object(record, await _place(s, record))
+    return JSONResponse(body, status, {**headers, "etag": etag(record), "cache-control": "no-store"})
+
+
+async def _place(s: Services, record: JobRecord) -> Place | None:
+    waits = record.status in (JobStatus.QUEUED, JobStatus.PREPARING)
+    return await s.load.place(record.job_id) if waits else None
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_PAGE:
+        raise InvalidField(("limit",), f"Expected 1 to {MAX_PAGE}", "out_of_range")
+    return int(text)
+
+
+ROUTES = [
+    Route("/v1/jobs", create, methods=["POST"]),
+    Route("/v1/jobs", listing, methods=["GET"]),
+    Route("/v1/jobs/{job_id}", read, methods=["GET"]),
+    Route("/v1/jobs/{job_id}", remove, methods=["DELETE"]),
+    Route("/v1/jobs/{job_id}/cancel", cancel, methods=["POST"]),
+    Route("/v1/jobs/{job_id}/events", events, methods=["GET"]),
+]

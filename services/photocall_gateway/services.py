@@ -1,0 +1,52 @@
+"""What the routes work with, put together once per process in app.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import redis.asyncio
+from starlette.requests import Request
+
+from photocall.records import AsyncRecords
+from photocall.settings import GatewaySettings
+from photocall.streams import AsyncEvents
+from photocall_gateway.auth import OWNER
+from photocall_gateway.dispatch import Dispatcher
+from photocall_gateway.draining import Drain
+from photocall_gateway.load import Load
+from photocall_gateway.metrics import Metrics
+from photocall_gateway.models import ModelNames
+from photocall_gateway.parsing import Limits
+from photocall_gateway.readiness import Readiness
+from photocall_gateway.sync_calls import SyncCalls
+from photocall_gateway.waiting import WakeReader
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The gateway's parts."""
+
+    settings: GatewaySettings
+    redis: redis.asyncio.Redis
+    records: AsyncRecords
+    events: AsyncEvents
+    dispatcher: Dispatcher
+    sync_calls: SyncCalls
+    wakes: WakeReader
+    load: Load
+    models: ModelNames
+    metrics: Metrics
+    drain: Drain
+    readiness: Readiness
+    limits: Limits
+
+
+def services(request: Request) -> Services:
+    """The parts that serve this request."""
+    found: Services = request.app.state.services
+    return found
+
+
+def owner(request: Request) -> str:
+    """The caller's id, as the gatekeeper noted it."""
+    return str(request.scope[OWNER])

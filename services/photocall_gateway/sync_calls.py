@@ -1,0 +1,149 @@
+"""Synchronous calls: equal ones share a job, and a job that every caller has left is given up.
+
+Clients of this shape give up after 10 s and send the same request again while the first still runs. So a request
+joins an equal one of the same caller that is in flight or has just been answered, and work is only given up when
+nobody has asked for it for a while. Who asks is noted in Redis: the second try may reach another gateway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from photocall import keys
+from photocall.errors import CodedError, JobGone, UnknownJob
+from photocall.jobs import JobRecord, JobStatus
+from photocall.logs import fields
+from photocall.records import AsyncRecords
+from photocall_gateway.dispatch import Dispatcher, late_failure
+from photocall_gateway.metrics import Metrics
+from photocall_gateway.parsing import ParsedRequest
+from photocall_gateway.waiting import WakeReader, ended, wait_for
+
+log = logging.getLogger(__name__)
+
+ABANDONED_AFTER_S = 8.0  # longer than a client's pause between two tries
+REUSE_S = 60.0  # an answer is kept so long for a client that asks again
+DEADLINE_S = 60.0  # longer than a client tries in all
+_NOTE_EVERY_S = 2.0
+# Ends that say nothing about the request itself: asking again may do better.
+_PASSING = frozenset({"cancelled", "abandoned", "deadline_exceeded", "poison", "internal", "image_lost"})
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One caller that waits; `answered` is set by `SyncCalls.answer`."""
+
+    answered: bool = False
+
+
+class SyncCalls:
+    """Answers requests while their callers wait."""
+
+    def __init__(
+        self,
+        records: AsyncRecords,
+        dispatcher: Dispatcher,
+        wakes: WakeReader,
+        metrics: Metrics,
+        abandoned_after_s: float = ABANDONED_AFTER_S,
+    ) -> None:
+        self._records = records
+        self._dispatcher = dispatcher
+        self._wakes = wakes
+        self._metrics = metrics
+        self._abandoned_after_s = abandoned_after_s
+        self._watchers: set[asyncio.Task[None]] = set()
+
+    async def answer(self, request: ParsedRequest, *, owner: str, body_bytes: int, wait_s: float) -> JobRecord:
+        """The record of the succeeded job. Raises the job's error, or `overloaded` when `wait_s` was not enough."""
+        job_id = await self._job(request, owner, body_bytes)
+        async with self._asking(job_id) as asking:
+            record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
+            asking.answered = record.status.terminal
+        if record.status is JobStatus.SUCCEEDED:
+            return record
+        if record.status.terminal:
+            raise late_failure(record.error)
+        raise CodedError("overloaded", f"Not answered within {wait_s:.1f} s; asking again joins the work in progress")
+
+    async def _job(self, request: ParsedRequest, owner: str, body_bytes: int) -> str:
+        """The job that answers this request: an equal one where that is of use, else a new one."""
+        while True:
+            accepted = await self._dispatcher.accept(
+                request,
+                owner=owner,
+                shape="systemone",
+                priority="interactive",
+                deadline_s=DEADLINE_S,
+                body_bytes=body_bytes,
+                idempotency_key=f"join:{request.hash}",
+            )
+            if accepted.created:
+                return accepted.job_id
+            with suppress(JobGone, UnknownJob):
+                if _useful(await self._records.get(accepted.job_id)):
+                    self._metrics.joined.inc()
+                    return accepted.job_id
+                await self._records.delete(accepted.job_id)
+
+    @asynccontextmanager
+    async def _asking(self, job_id: str) -> AsyncIterator[_Asking]:
+        """Notes for as long as it is open, and a while longer, that somebody wants this job."""
+        asking = _Asking()
+        await self._note(job_id)
+        noting = asyncio.create_task(self._keep_noting(job_id))
+        try:
+            yield asking
+        finally:
+            noting.cancel()
+            if not asking.answered:  # the time was over, or the caller left
+                watcher = asyncio.create_task(self._give_up_unless_asked(job_id))
+                self._watchers.add(watcher)
+                watcher.add_done_callback(self._watchers.discard)
+
+    async def _note(self, job_id: str) -> None:
+        await self._records.redis.set(keys.asked(job_id), b"1", px=int(self._abandoned_after_s * 1000))
+
+    async def _keep_noting(self, job_id: str) -> None:
+        while True:
+            await asyncio.sleep(min(_NOTE_EVERY_S, self._abandoned_after_s / 4))
+            with suppress(RedisError, OSError):
+                await self._note(job_id)
+
+    async def _give_up_unless_asked(self, job_id: str) -> None:
+        try:
+            await self._note(job_id)
+            await asyncio.sleep(self._abandoned_after_s + 0.05)
+            if await self._records.redis.exists(keys.asked(job_id)):
+                return  # somebody came back
+            if not (await self._records.get(job_id)).status.terminal:
+                await self._records.cancel(job_id)
+                log.info("given up, nobody waits for it", extra=fields(job=job_id))
+        except (JobGone, UnknownJob):
+            return
+        except (RedisError, OSError) as error:
+            log.warning("could not look after an abandoned job: %s", error, extra=fields(job=job_id))
+
+    async def close(self) -> None:
+        """Stop looking after abandoned jobs; they run to their end."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+
+def _useful(record: JobRecord) -> bool:
+    """Whether a request that equals this job's is answered by it."""
+    if not record.status.terminal:
+        return record.status is not JobStatus.CANCELLING
+    if time.time() - record.completed_at > REUSE_S:
+        return False
+    return record.status is JobStatus.SUCCEEDED or (
+        record.status is JobStatus.FAILED and (record.error or {}).get("code") not in _PASSING
+    )

@@ -1,0 +1,110 @@
+"""Waiting for a job: one reader of the wake channel per process, fanned out to everyone who waits.
+
+A wake-up is only a hint. Whoever waits subscribes first, reads the record, waits, and reads again every few seconds
+whether it was woken or not, so a lost hint costs seconds and never the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from photocall.jobs import JobRecord
+from photocall.records import AsyncRecords
+
+log = logging.getLogger(__name__)
+
+REREAD_S = 5.0
+_FIRST_BACKOFF_S = 0.05
+_LAST_BACKOFF_S = 2.0
+
+
+class WakeReader:
+    """Reads the wake channel while `run` runs, and sets the event of everyone who listens to that job."""
+
+    def __init__(self, records: AsyncRecords) -> None:
+        self._records = records
+        self._listeners: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    async def run(self) -> None:
+        """Until cancelled; Redis away is waited out."""
+        backoff = _FIRST_BACKOFF_S
+        while True:
+            try:
+                async with self._records.wakes() as ids:
+                    self.wake_all()  # what happened while nobody read the channel
+                    async for job_id in ids:
+                        backoff = _FIRST_BACKOFF_S
+                        for event in self._listeners.get(job_id, ()):
+                            event.set()
+            except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+                log.warning("wake channel lost, trying again in %.2f s: %s", backoff, error)
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, _LAST_BACKOFF_S)
+
+    def wake_all(self) -> None:
+        """Make everyone read again."""
+        for events in self._listeners.values():
+            for event in events:
+                event.set()
+
+    @contextmanager
+    def listen(self, job_id: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever the job may have changed; the listener clears it."""
+        event = asyncio.Event()
+        self._listeners[job_id].add(event)
+        try:
+            yield event
+        finally:
+            self._listeners[job_id].discard(event)
+            if not self._listeners[job_id]:
+                del self._listeners[job_id]
+
+    @property
+    def listeners(self) -> int:
+        """How many wait now."""
+        return sum(len(events) for events in self._listeners.values())
+
+
+async def wait_for(
+    records: AsyncRecords,
+    wakes: WakeReader,
+    job_id: str,
+    enough: Callable[[JobRecord], bool],
+    timeout_s: float,
+    reread_s: float = REREAD_S,
+) -> JobRecord:
+    """The record as soon as it is `enough`, or as it is when the time is over.
+
+    Raises UnknownJob or JobGone, and Redis' errors only when Redis was away at the end of the time too.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + timeout_s
+    with wakes.listen(job_id) as woken:
+        while True:
+            woken.clear()
+            left = ends - loop.time()
+            try:
+                record = await records.get(job_id)
+            except (RedisConnectionError, RedisTimeoutError):
+                if left <= 0:
+                    raise
+                await asyncio.sleep(min(0.2, left))
+                continue
+            if enough(record) or left <= 0:
+                return record
+            try:
+                await asyncio.wait_for(woken.wait(), min(reread_s, left))
+            except TimeoutError:
+                continue
+
+
+def ended(record: JobRecord) -> bool:
+    """The job has its answer or its error."""
+    return record.status.terminal

@@ -1,0 +1,154 @@
+"""Prep and engine in one thread, through the real records, queues and streams: no picture is decoded, no model runs.
+
+What it answers is scripted per test; everything around the answer (leases, fences, hand-over, publish) is the real
+thing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from photocall import keys
+from photocall.asks import Ask
+from photocall.connections import connect
+from photocall.jobs import Answered, JobRecord, Lease, Outcome, Refused, StreamRef
+from photocall.messages import EngineInfo, Prepared
+from photocall.operations import Policy
+from photocall.questions import Choice, Noul, Number, Question, Score
+from photocall.queueing import PrepQueues
+from photocall.records import Records
+from photocall.wire import Wire, unpack
+
+Script = Callable[[Ask, JobRecord], Outcome]
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """A plausible answer of each type: always the first option, the lowest level, yes."""
+    if isinstance(question, Choice):
+        rest = 0.2 / max(1, len(question.options) - 1)
+        spread = {o.label: 0.8 if i == 0 else rest for i, o in enumerate(question.options)}
+        return {"type": "choice", "choice": question.options[0].label, "confidence": 0.75, "probabilities": spread}
+    if isinstance(question, Noul):
+        return {"type": "noul", "noul": 0.875}
+    if isinstance(question, Score):
+        levels = range(len(question.levels))
+        return {
+            "type": "score",
+            "score": 0.0,
+            "confidence": 1.0,
+            "legend": {str(i): question.levels[i] for i in levels},
+            "probabilities": {str(i): float(i == 0) for i in levels},
+        }
+    if isinstance(question, Number):
+        return {"type": "number", "number": 2, "expected": 2.0, "confidence": 0.9, "probabilities": {"2": 1.0}}
+    return {"type": "text", "text": "two boxes", "logprob": -1.5}
+
+
+def answered(ask: Ask, record: JobRecord) -> Outcome:
+    """Every question answered."""
+    answers = {question.name: answer(question) for question in ask.questions}
+    usage = {"input_tokens": 42, "output_tokens": len(answers), "image_tokens": 140 * len(ask.images)}
+    body = {"model": "photocall-mini", "answers": answers, "usage": usage}
+    return Answered(body, {"prefill": 12.5, "readout": 1.25})
+
+
+class FakeBackend:
+    """`prepare` and `respond` may be replaced by a test; `hold` makes the engine wait, `delay_s` makes it slow."""
+
+    def __init__(self, url: str, key: bytes, policy: Policy | None = None) -> None:
+        self.prepare: Callable[[JobRecord], Refused | None] = lambda record: None
+        self.respond: Script = answered
+        self.hold = threading.Event()  # set: the engine takes nothing
+        self.delay_s = 0.0
+        self.seen: list[str] = []  # jobs that reached the engine
+        self.renewed_lost = 0  # leases that a renewal found lost
+        self._wire = Wire(key, "fake-backend")
+        self._redis = connect(url)
+        self._records = Records(self._redis, self._wire, policy)
+        self._queues = PrepQueues(self._redis, self._wire)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> FakeBackend:
+        for lane in keys.LANES:
+            self._redis.xgroup_create(keys.engine_stream(lane), keys.ENGINE_GROUP, "0", mkstream=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join(10)
+        self._redis.close()
+
+    def announce(self, ready: bool = True) -> None:
+        """An engine's heartbeat and a prep worker's registration."""
+        info = EngineInfo("fake", "photocall-mini", "cpu", ready, 0, 8, 100, 100, time.time())
+        self._redis.set(keys.heartbeat("fake"), self._wire.encode(info), ex=30)
+        self._redis.zadd(keys.ENGINES, {"fake": time.time()})
+        self._redis.sadd("rq:workers:prep", "rq:worker:fake")
+        self._redis.hset("rq:worker:fake", "name", "fake")
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            if not (self._prep_one() | self._engine_one()):
+                time.sleep(0.005)
+
+    def _prep_one(self) -> bool:
+        for lane in keys.LANES:
+            queue = self._queues.queue(lane)
+            entry_id = cast("bytes | None", self._redis.lpop(queue.key))
+            if entry_id is None:
+                continue
+            entry = queue.fetch_job(entry_id.decode())
+            assert entry is not None
+            assert entry.func_name == keys.PREPARE_JOB
+            job_id, _ = entry.args
+            lease = self._records.lease(job_id, "preparing")
+            if lease is not None:
+                self._prepare(lease)
+            return True
+        return False
+
+    def _prepare(self, lease: Lease) -> None:
+        record = self._records.get(lease.job_id)
+        refused = self.prepare(record)
+        if refused is not None:
+            self._records.publish(lease, refused)
+            return
+        images = [
+            {"sha256": sha, "blob_key": f"{sha}-140-x", "grid_height": 30, "grid_width": 42, "num_soft": 140}
+            for sha in record.images
+        ]
+        self._records.prepared(lease, images)
+
+    def _engine_one(self) -> bool:
+        if self.hold.is_set():
+            return False
+        for lane in keys.LANES:
+            stream = keys.engine_stream(lane)
+            found = self._redis.xreadgroup(keys.ENGINE_GROUP, "fake", {stream: ">"}, count=1)
+            for _, entries in cast(Any, found) or ():
+                for entry_id, values in entries:
+                    self._serve(StreamRef(lane, entry_id.decode()), values[b"m"])
+                    return True
+        return False
+
+    def _serve(self, ref: StreamRef, data: bytes) -> None:
+        message = self._wire.decode(data).message
+        assert isinstance(message, Prepared)
+        lease = self._records.lease(message.job_id, "running")
+        if lease is None:  # a replay, or a job that was cancelled
+            self._redis.xack(keys.engine_stream(ref.lane), keys.ENGINE_GROUP, ref.entry_id)
+            return
+        self.seen.append(message.job_id)
+        record = self._records.get(message.job_id)
+        ends = time.monotonic() + self.delay_s
+        while time.monotonic() < ends and not self._stopped.is_set():
+            time.sleep(0.02)
+            if not self._records.renew(lease):
+                self.renewed_lost += 1
+                break
+        self._records.publish(lease, self.respond(Ask.from_content(unpack(record.ask)), record), ref)
