@@ -112,6 +112,11 @@ class ProcessorConfig:
         return cls(budget=budget, max_budget=max_budget)
 
     @property
+    def allowed(self) -> tuple[int, ...]:
+        """The budgets a picture may be given with this checkpoint."""
+        return tuple(budget for budget in BUDGETS if budget <= self.max_budget)
+
+    @property
     def hash(self) -> str:
         """Names the bytes that prep makes; the budget is not in it, because blob keys carry it beside this."""
         described = f"photocall-prep/{PIPELINE_VERSION} patch={PATCH_SIZE} pool={POOL} resample={_BICUBIC} uint8"

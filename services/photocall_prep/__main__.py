@@ -1,0 +1,67 @@
+"""The prep worker's process: reads the settings, puts the parts together, serves until SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+import warnings
+
+from photocall.blobs import open_blobs
+from photocall.connections import connect
+from photocall.grid import ProcessorConfig, ProcessorConfigError
+from photocall.images import ImageStore
+from photocall.logs import fields, set_up
+from photocall.queueing import PrepQueues
+from photocall.records import Policy, Records
+from photocall.settings import PrepSettings, SettingsError
+from photocall.wire import Wire
+from photocall_prep.jobs import PREPARER, Preparer
+from photocall_prep.prepare import ImagePrep
+from photocall_prep.shelf import PatchShelf
+from photocall_prep.worker import PrepWorker
+
+log = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """0 when stopped, 2 for settings or a checkpoint that cannot be used."""
+    set_up("prep")
+    logging.getLogger("rq").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
+    try:
+        worker = compose(PrepSettings.from_env(os.environ))
+    except (SettingsError, ProcessorConfigError) as error:
+        print(f"photocall prep: {error}", file=sys.stderr)
+        return 2
+    worker.serve()
+    log.info("stopped")
+    return 0
+
+
+def compose(settings: PrepSettings) -> PrepWorker:
+    """The worker with everything it needs. Raises ProcessorConfigError; Redis need not be there yet."""
+    config = ProcessorConfig.read(settings.model)
+    budget = settings.budget or config.budget
+    if budget not in config.allowed:
+        raise SettingsError("PHOTOCALL_BUDGET", str(budget), "one of " + ", ".join(map(str, config.allowed)))
+    name = f"prep-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+    client = connect(settings.redis_url)
+    wire = Wire(settings.signing_key(), session=name)
+    worker = PrepWorker(client, PrepQueues(client, wire), name)
+    preparer = Preparer(
+        Records(client, wire, Policy.from_settings(settings)),
+        ImageStore(client, settings.image_ttl_s),
+        PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash),
+        ImagePrep(settings),
+        stopping=lambda: worker.stopping,
+    )
+    PREPARER.set(preparer)
+    log.info("up", extra=fields(worker=name, budget=budget, model=settings.model))
+    return worker
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

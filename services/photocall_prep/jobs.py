@@ -1,0 +1,154 @@
+"""One job's pictures: lease, prepare each, hand over to the engine, or end the job with a clear error.
+
+`prepare` is what the queue names. Running it twice, or for a job that has ended, is harmless: the record's lease is
+taken once, and blobs are found by what they were made from. Nothing here decides about retries; the record does.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import redis
+from redis.exceptions import OutOfMemoryError
+
+from photocall.asks import Ask
+from photocall.errors import JobGone, UnknownJob
+from photocall.grid import Grid
+from photocall.images import ImageStore
+from photocall.jobs import JobRecord, Refused
+from photocall.logs import fields
+from photocall.messages import Status
+from photocall.records import Records
+from photocall.wire import unpack
+from photocall_prep.decode import ImageRefused
+from photocall_prep.lease_keeper import LeaseKeeper
+from photocall_prep.prepare import ImagePrep
+from photocall_prep.shelf import PatchShelf
+
+log = logging.getLogger(__name__)
+
+FULL_STORE_WAIT_S = 0.5
+
+# The queue calls `prepare` by its name, with ids only; the worker's composition root says who does the work.
+PREPARER: ContextVar[Preparer] = ContextVar("preparer")
+
+
+def prepare(job_id: str, attempt: int) -> None:
+    """Prepare the pictures of one job. `attempt` is the queue entry's; the record's own counts."""
+    PREPARER.get().prepare(job_id)
+
+
+class Preparer:
+    """Prepares jobs for one checkpoint. `stopping` says that the process is to end after the current picture."""
+
+    def __init__(
+        self,
+        records: Records,
+        images: ImageStore,
+        shelf: PatchShelf,
+        prep: ImagePrep,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._records = records
+        self._images = images
+        self._shelf = shelf
+        self._prep = prep
+        self._stopping = stopping
+
+    def prepare(self, job_id: str) -> None:
+        """Take the job and see it through to the engine, to an error, or back to the queue. Raises redis' errors."""
+        lease = self._records.lease(job_id, "preparing")
+        if lease is None:
+            log.info("nothing to do", extra=fields(job=job_id))
+            return
+        started = time.perf_counter()
+        with LeaseKeeper(self._records, lease) as keeper:
+            self._records.event(lease, Status(job_id, "busy", "preparing"))
+            outcome = self._outcome(job_id, keeper)
+            if outcome is None:
+                kept = self._records.hand_back(lease, "preparing")
+            elif isinstance(outcome, Refused):
+                kept = self._insist(keeper, lambda: self._records.publish(lease, outcome))
+            else:
+                kept = self._insist(keeper, lambda: self._records.prepared(lease, outcome))
+        took_ms = round(1000 * (time.perf_counter() - started), 1)
+        log.info(_summary(outcome), extra=fields(job=job_id, attempt=lease.attempt, ms=took_ms, kept=kept))
+
+    def _outcome(self, job_id: str, keeper: LeaseKeeper) -> list[dict[str, Any]] | Refused | None:
+        """The prepared pictures, or how the job ends, or None when the work is to stop here. Raises redis' errors."""
+        try:
+            return self._prepare_all(self._records.get(job_id), keeper)
+        except (UnknownJob, JobGone):
+            return None
+        except _Refusal as refusal:
+            return refusal.outcome
+        except redis.RedisError:
+            raise
+        except Exception as error:  # a defect of ours: this job fails, its neighbours and the process go on
+            log.exception("cannot prepare a job", extra=fields(job=job_id))
+            return Refused("internal", f"preparing the pictures failed: {type(error).__name__}")
+
+    def _prepare_all(self, record: JobRecord, keeper: LeaseKeeper) -> list[dict[str, Any]] | None:
+        """Describe each distinct picture, in the record's order; None when the work is to stop here."""
+        described: list[dict[str, Any]] = []
+        for sha256 in record.images:
+            if keeper.lost or self._stopping():
+                return None
+            grid = self._shelf.find(sha256) or self._prepare_one(record, sha256)
+            described.append(
+                {
+                    "sha256": sha256,
+                    "blob_key": self._shelf.key(sha256),
+                    "grid_height": grid.height,
+                    "grid_width": grid.width,
+                    "num_soft": grid.num_soft,
+                }
+            )
+        return described
+
+    def _prepare_one(self, record: JobRecord, sha256: str) -> Grid:
+        data = self._images.get(sha256)
+        name = _name(record, sha256)
+        if data is None:
+            raise _Refusal("image_lost", f"the bytes of image {name} are gone", name, sha256)
+        try:
+            prepared = self._prep.prepare(data, self._shelf.budget)
+        except ImageRefused as refused:
+            raise _Refusal(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
+        self._shelf.put(sha256, prepared)
+        return prepared.grid
+
+    def _insist(self, keeper: LeaseKeeper, write: Callable[[], bool]) -> bool:
+        """Write; a full store keeps the lease and is tried again until the lease is lost."""
+        while True:
+            try:
+                return write()
+            except OutOfMemoryError:
+                if keeper.lost:
+                    return False
+                log.warning("the store is full, waiting")
+                time.sleep(FULL_STORE_WAIT_S)
+
+
+class _Refusal(Exception):
+    """One picture fails its job."""
+
+    def __init__(self, code: str, message: str, asset: str, sha256: str) -> None:
+        super().__init__(message)
+        self.outcome = Refused(code, message, {"asset": asset, "sha256": sha256})
+
+
+def _summary(outcome: list[dict[str, Any]] | Refused | None) -> str:
+    if outcome is None:
+        return "handed back"
+    return f"refused: {outcome.message}" if isinstance(outcome, Refused) else f"prepared {len(outcome)}"
+
+
+def _name(record: JobRecord, sha256: str) -> str:
+    """What the caller called a picture; the start of its hash where it has no name."""
+    assets = Ask.from_content(unpack(record.ask)).assets if record.ask else {}
+    return next((key for key, value in assets.items() if value == sha256), sha256[:12])
