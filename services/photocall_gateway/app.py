@@ -32,13 +32,15 @@ from photocall_gateway.readiness import Readiness
 from photocall_gateway.routes import health, jobs, models, systemone
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
-from photocall_gateway.sync_calls import SyncCalls
+from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.waiting import WakeReader
 
 ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *models.ROUTES, *health.ROUTES]
 
 
-def create_app(settings: GatewaySettings, policy: Policy | None = None) -> Starlette:
+def create_app(
+    settings: GatewaySettings, policy: Policy | None = None, abandoned_after_s: float = ABANDONED_AFTER_S
+) -> Starlette:
     """The ASGI app. Raises SettingsError for a key file that cannot be used; Redis need not be there yet.
 
     `policy` replaces the settings' times and bounds of the job records, for tests.
@@ -63,7 +65,7 @@ def create_app(settings: GatewaySettings, policy: Policy | None = None) -> Starl
         records=records,
         events=AsyncEvents(client, wire),
         dispatcher=dispatcher,
-        sync_calls=SyncCalls(records, dispatcher, wakes, metrics),
+        sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),
         wakes=wakes,
         load=load,
         models=names,
