@@ -10,7 +10,9 @@ does is not known here.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 import time
 from types import FrameType
 from typing import Any, cast
@@ -54,7 +56,9 @@ class PrepWorker(SimpleWorker):
             worker_ttl=WORKER_TTL_S,
             maintenance_interval=MAINTENANCE_S,
             log_job_description=False,
+            prepare_for_work=False,  # it would ask Redis at once; Redis may come later
         )
+        self.hostname, self.pid = socket.gethostname(), os.getpid()
         self._first_seen: dict[str, float] = {}  # entries on intermediate lists, by when this worker saw them first
         self._recovered_at = self._beat_at = -HEARTBEAT_S - RECOVER_S
         self._born = False
@@ -103,6 +107,10 @@ class PrepWorker(SimpleWorker):
         """RQ's bookkeeping, but for the intermediate list; see execute_job."""
         super().prepare_job_execution(job, remove_from_intermediate_queue=False)
 
+    def _set_connection(self, connection: redis.Redis) -> redis.Redis:
+        """RQ would stretch the timeouts of the connection; nothing here blocks for long."""
+        return connection
+
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
         """RQ beats several times per job; once in five seconds is enough."""
         if time.monotonic() - self._beat_at >= HEARTBEAT_S:
@@ -123,9 +131,10 @@ class PrepWorker(SimpleWorker):
     def _take(self, block: bool) -> tuple[Job, Queue] | None:
         """Move the oldest entry of the first lane that has one onto its intermediate list, and read it."""
         for queue in self.queues:
-            entry = self.connection.lmove(queue.key, _intermediate(queue), "LEFT", "RIGHT")
-            if entry is not None:
-                return self._read(queue, _text(entry))
+            while entry := self.connection.lmove(queue.key, _intermediate(queue), "LEFT", "RIGHT"):
+                found = self._read(queue, _text(entry))
+                if found is not None:
+                    return found
         if not block:
             return None
         first = self.queues[0]

@@ -1,0 +1,195 @@
+"""A job's pictures from the lease to the engine's stream, and every way a job ends or goes back, on a real Redis."""
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from photocall.jobs import JobStatus
+from photocall.messages import Prepared
+from photocall.records import Policy
+from photocall_prep.jobs import PREPARER, prepare
+from photocall_prep.lease_keeper import LeaseKeeper
+from photocall_prep.prepare import ImagePrep, PreparedImage
+from tests.prep.pictures import TestLimits, encoded, noise, scene
+from tests.prep.workshop import CountingPrep, Workshop
+
+PHOTO, OTHER = encoded(scene(64, 48), "PNG"), encoded(noise(200, 100), "JPEG")
+
+
+@pytest.fixture
+def shop(redis_client: redis.Redis, tmp_path: Path) -> Workshop:
+    return Workshop(redis_client, tmp_path / "blobs")
+
+
+def test_a_prepared_job_is_the_engines(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO, "b": OTHER, "again": PHOTO})
+    shop.preparer().prepare(job_id)
+    record = shop.records.get(job_id)
+    assert (record.stage, record.status, record.lease_until) == ("running", JobStatus.PREPARING, 0)
+    [message] = shop.engine_messages()
+    assert isinstance(message, Prepared)
+    assert message.images == record.prepared
+    assert [image["sha256"] for image in message.images] == [hashlib.sha256(d).hexdigest() for d in (PHOTO, OTHER)]
+    for image, data in zip(message.images, (PHOTO, OTHER), strict=True):
+        expected = ImagePrep(TestLimits()).prepare(data, 140)
+        assert (image["grid_height"], image["grid_width"]) == (expected.grid.height, expected.grid.width)
+        assert image["num_soft"] == expected.grid.num_soft
+        assert (shop.blob_dir / image["blob_key"]).read_bytes() == expected.patches
+
+
+def test_the_queues_function_reaches_the_preparer(shop: Workshop) -> None:
+    token = PREPARER.set(shop.preparer())
+    try:
+        prepare(shop.accept("j1", {"a": PHOTO}), 1)
+    finally:
+        PREPARER.reset(token)
+    assert shop.records.get("j1").stage == "running"
+
+
+def test_a_picture_is_prepared_once(shop: Workshop) -> None:
+    prep = CountingPrep()
+    for job_id in ("j1", "j2"):
+        shop.preparer(prep).prepare(shop.accept(job_id, {"a": PHOTO}))
+    assert prep.calls == 1
+    first, second = shop.engine_messages()
+    assert first.images == second.images
+    [blob] = [path for path in shop.blob_dir.iterdir() if not path.name.endswith("-grid")]
+    blob.unlink()
+    shop.preparer(prep).prepare(shop.accept("j3", {"a": PHOTO}))
+    assert prep.calls == 2, "a blob that vanished is made again"
+    assert blob.exists()
+
+
+def test_an_unreadable_picture_fails_its_own_job(shop: Workshop) -> None:
+    broken = PHOTO[: len(PHOTO) // 2]
+    preparer = shop.preparer()
+    preparer.prepare(shop.accept("bad", {"fine": PHOTO, "the photo": broken}))
+    preparer.prepare(shop.accept("good", {"fine": PHOTO}))
+    record = shop.records.get("bad")
+    assert record.status == JobStatus.FAILED
+    assert record.error is not None
+    assert record.error["code"] == "image_undecodable"
+    assert record.error["message"].startswith("cannot decode image the photo: damaged PNG: ")
+    assert record.error["asset"] == "the photo"
+    assert record.error["sha256"] == hashlib.sha256(broken).hexdigest()
+    assert [message.job_id for message in shop.engine_messages()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"\x89PNG\r\n\x1a\n", "image_undecodable"),
+        (b"<html>not a picture</html>", "image_unsupported"),
+        (encoded(noise(3000, 2000), "BMP"), "image_too_large"),
+    ],
+)
+def test_refusals_keep_their_code(shop: Workshop, data: bytes, code: str) -> None:
+    shop.preparer().prepare(shop.accept("j1", {"a": data}))
+    error = shop.records.get("j1").error
+    assert error is not None
+    assert error["code"] == code
+    assert error["message"].startswith("cannot decode image a: ")
+
+
+def test_lost_bytes(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO})
+    shop.redis.hdel(f"photocall:image:{hashlib.sha256(PHOTO).hexdigest()}", "data")
+    shop.preparer().prepare(job_id)
+    error = shop.records.get("j1").error
+    assert error is not None
+    assert (error["code"], error["message"]) == ("image_lost", "the bytes of image a are gone")
+
+
+def test_running_again_changes_nothing(shop: Workshop) -> None:
+    preparer = shop.preparer()
+    preparer.prepare(shop.accept("j1", {"a": PHOTO}))
+    before = shop.records.get("j1")
+    preparer.prepare("j1")
+    preparer.prepare("never accepted")
+    assert shop.records.get("j1") == before
+    assert len(shop.engine_messages()) == 1
+
+
+class During(CountingPrep):
+    """Does something while the first picture is being prepared."""
+
+    def __init__(self, action: object) -> None:
+        super().__init__()
+        self.action = action
+
+    def prepare(self, data: bytes, budget: int) -> PreparedImage:
+        if self.calls == 0:
+            assert callable(self.action)
+            self.action()
+        return super().prepare(data, budget)
+
+
+def test_a_cancel_during_preparation_ends_the_job(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO})
+    shop.preparer(During(lambda: shop.records.cancel(job_id))).prepare(job_id)
+    assert shop.records.get(job_id).status == JobStatus.CANCELLED
+    assert shop.engine_messages() == []
+
+
+def test_a_delete_during_preparation_leaves_nothing(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO})
+    shop.preparer(During(lambda: shop.records.delete(job_id))).prepare(job_id)
+    assert shop.engine_messages() == []
+    assert shop.redis.exists(f"photocall:job:{job_id}") == 0
+
+
+def test_stopping_hands_the_job_back_after_the_current_picture(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO, "b": OTHER})
+    shop.records.clear_outbox(job_id)
+    told = threading.Event()
+    prep = During(told.set)
+    shop.preparer(prep, stopping=told.is_set).prepare(job_id)
+    assert prep.calls == 1
+    record = shop.records.get(job_id)
+    assert (record.status, record.failures) == (JobStatus.QUEUED, 0)
+    assert shop.sweep_outbox() == ["prep-j1-1"]
+    after = CountingPrep()
+    shop.preparer(after).prepare(job_id)
+    assert after.calls == 1, "the picture that was finished is not prepared again"
+    assert shop.records.get(job_id).stage == "running"
+
+
+def test_a_defect_fails_the_job_and_not_the_process(shop: Workshop) -> None:
+    def defect() -> None:
+        raise RuntimeError("a defect with a secret in it")
+
+    shop.preparer(During(defect)).prepare(shop.accept("j1", {"a": PHOTO}))
+    error = shop.records.get("j1").error
+    assert error == {"code": "internal", "message": "preparing the pictures failed: RuntimeError"}
+
+
+def test_a_full_store_is_waited_for(shop: Workshop) -> None:
+    """An error is a write like any other; the hand-over to the engine makes its own room."""
+    job_id = shop.accept("j1", {"a": PHOTO[:100]})
+
+    def fill() -> None:
+        shop.redis.config_set("maxmemory", 1)
+        threading.Timer(0.7, lambda: shop.redis.config_set("maxmemory", 0)).start()
+
+    started = time.monotonic()
+    shop.preparer(During(fill)).prepare(job_id)
+    assert time.monotonic() - started >= 0.7
+    assert shop.records.get(job_id).status == JobStatus.FAILED
+
+
+def test_the_lease_is_kept_while_a_picture_takes_long(redis_client: redis.Redis, tmp_path: Path) -> None:
+    shop = Workshop(redis_client, tmp_path, Policy(lease_s=0.3))
+    shop.accept("j1", {"a": PHOTO})
+    lease = shop.records.lease("j1", "preparing")
+    assert lease is not None
+    with LeaseKeeper(shop.records, lease, every_s=0.1) as keeper:
+        time.sleep(0.8)
+        assert shop.records.get("j1").lease_until > time.time()
+        assert not keeper.lost
+        shop.records.cancel("j1")
+        time.sleep(0.3)
+        assert keeper.lost

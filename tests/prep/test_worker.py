@@ -1,0 +1,291 @@
+"""The worker: lanes, refusals, what a dead worker leaves, Redis away, and the whole process."""
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from rq import Queue
+
+from photocall import keys
+from photocall.connections import connect
+from photocall.jobs import JobStatus
+from photocall.messages import DecideRequest
+from photocall.redis_server import RedisServer, find_binary
+from photocall_prep import worker as worker_module
+from photocall_prep.jobs import PREPARER, Preparer
+from photocall_prep.worker import PrepWorker
+from tests.prep.pictures import encoded, scene
+from tests.prep.workshop import KEY, CountingPrep, Workshop, checkpoint
+
+PHOTO = encoded(scene(), "PNG")
+INTERMEDIATE = [f"rq:queue:{name}:intermediate" for name in keys.PREP_QUEUE.values()]
+
+
+@pytest.fixture
+def shop(redis_client: redis.Redis, tmp_path: Path) -> Iterator[Workshop]:
+    shop = Workshop(redis_client, tmp_path / "blobs")
+    token = PREPARER.set(shop.preparer())
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield shop
+    PREPARER.reset(token)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def a_worker(shop: Workshop) -> PrepWorker:
+    return PrepWorker(shop.redis, shop.queues)
+
+
+def left_behind(shop: Workshop) -> int:
+    """Entries on any list of the queues."""
+    return sum(shop.redis.llen(key) for key in (*INTERMEDIATE, *(f"rq:queue:{q}" for q in keys.PREP_QUEUE.values())))
+
+
+def test_interactive_jobs_go_before_batch_jobs(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    class Noting(Preparer):
+        def prepare(self, job_id: str) -> None:
+            order.append(job_id)
+            super().prepare(job_id)
+
+    monkeypatch.setattr("tests.prep.workshop.Preparer", Noting)
+    PREPARER.set(shop.preparer())
+    for job_id, lane in (("b1", "batch"), ("b2", "batch"), ("i1", "interactive"), ("i2", "interactive")):
+        shop.enqueue(shop.accept(job_id, {"a": PHOTO}, lane), lane)  # type: ignore[arg-type]
+    assert a_worker(shop).serve(burst=True) == 4
+    assert order == ["i1", "i2", "b1", "b2"]
+    assert left_behind(shop) == 0
+    assert len(shop.engine_messages("batch")) == len(shop.engine_messages("interactive")) == 2
+    assert shop.redis.keys("rq:job:*") == [], "an entry goes with its success"
+
+
+def plant(shop: Workshop, entry_id: str, data: bytes) -> None:
+    """An entry as somebody with access to Redis would write it."""
+    shop.redis.hset(f"rq:job:{entry_id}", mapping={"data": data, "origin": "prep", "status": "queued"})
+    shop.redis.rpush("rq:queue:prep", entry_id)
+
+
+def test_a_planted_function_is_refused_and_counted(shop: Workshop, tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    signed = shop.wire.encode(DecideRequest("os.system", [f"touch {proof}"]))
+    plant(shop, "prep-evil-1", signed)
+    plant(shop, "prep-unsigned-1", pickle.dumps(("os.system", None, (f"touch {proof}",), {})))
+    plant(shop, "rubbish", b"\0")
+    shop.enqueue(shop.accept("good", {"a": PHOTO}))
+    assert a_worker(shop).serve(burst=True) == 1, "only the good one runs"
+    assert not proof.exists()
+    counters = shop.redis.hgetall(keys.COUNTERS)
+    assert isinstance(counters, dict)
+    assert (counters[b"refused_function"], counters[b"bad_signature"]) == (b"1", b"2")
+    assert shop.records.get("good").stage == "running"
+    assert left_behind(shop) == 0
+
+
+def test_an_entry_whose_hash_is_gone_is_enqueued_again(shop: Workshop) -> None:
+    entry = shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+    shop.redis.delete(f"rq:job:{entry}")
+    assert a_worker(shop).serve(burst=True) == 0
+    assert shop.sweep_outbox() == ["prep-j1-1"]
+    assert a_worker(shop).serve(burst=True) == 1
+    assert shop.records.get("j1").stage == "running"
+
+
+def test_what_a_dead_worker_took_is_given_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "RECOVER_S", 0.2)
+    for lane in keys.LANES:
+        shop.enqueue(shop.accept(lane, {"a": PHOTO}, lane), lane)
+        queue = f"rq:queue:{keys.PREP_QUEUE[lane]}"
+        shop.redis.lmove(queue, f"{queue}:intermediate", "LEFT", "RIGHT")  # and then it died
+    worker = a_worker(shop)
+    assert worker.serve(burst=True) == 0
+    assert shop.redis.zcard(keys.OUTBOX) == 0, "not before its time: another worker may be about to lease it"
+    time.sleep(0.25)
+    worker.serve(burst=True)
+    assert sorted(shop.sweep_outbox()) == ["prep-batch-1", "prep-interactive-1"]
+    assert worker.serve(burst=True) == 2
+    assert all(shop.records.get(lane).stage == "running" for lane in keys.LANES)
+    assert left_behind(shop) == 0
+
+
+def test_a_leased_job_is_not_enqueued_twice(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "RECOVER_S", 0.05)
+    shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+    shop.redis.lmove("rq:queue:prep", "rq:queue:prep:intermediate", "LEFT", "RIGHT")
+    assert shop.records.lease("j1", "preparing") is not None, "a slow but living worker"
+    worker = a_worker(shop)
+    for _ in range(3):
+        worker.serve(burst=True)
+        time.sleep(0.06)
+    assert shop.sweep_outbox() == []
+
+
+def test_a_run_that_raises_gives_its_entry_back(shop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def prepare(self, job_id: str) -> None:
+            raise redis.ResponseError("a script that is broken")
+
+    PREPARER.set(Broken())  # type: ignore[arg-type]
+    shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+    with caplog.at_level(logging.CRITICAL, "rq.worker"):
+        assert a_worker(shop).serve(burst=True) == 1
+    PREPARER.set(shop.preparer())
+    assert shop.sweep_outbox() == ["prep-j1-1"]
+    assert a_worker(shop).serve(burst=True) == 1
+    assert shop.records.get("j1").stage == "running"
+
+
+def test_heartbeats_are_few(shop: Workshop) -> None:
+    for number in range(10):
+        shop.enqueue(shop.accept(f"j{number}", {"a": PHOTO}))
+    worker = a_worker(shop)
+    beats: list[float] = []
+    with shop.redis.monitor() as monitor:  # type: ignore[no-untyped-call]
+        ran = worker.serve(burst=True)
+        shop.redis.ping()
+        for command in monitor.listen():
+            if command["command"].startswith("PING"):
+                break
+            if "last_heartbeat" in command["command"] and "rq:worker:" in command["command"]:
+                beats.append(command["time"])
+    assert ran == 10
+    assert len(beats) == 2, "its birth, and one beat of all that RQ asks for"
+
+
+def test_a_second_worker_of_the_same_lanes_shares_the_work(shop: Workshop) -> None:
+    prep = CountingPrep()
+    PREPARER.set(shop.preparer(prep))
+    for number in range(4):
+        shop.enqueue(shop.accept(f"j{number}", {"a": PHOTO}))
+    first, second = a_worker(shop), a_worker(shop)
+    assert first.serve(burst=True) + second.serve(burst=True) == 4
+    assert len(shop.engine_messages()) == 4
+    assert prep.calls == 1
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < until, "it did not come about in time"
+        time.sleep(0.05)
+
+
+class Process:
+    """A real prep process."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        environment = os.environ | {
+            "PHOTOCALL_REDIS_URL": url,
+            "PHOTOCALL_SIGNING_KEY": KEY.decode(),
+            "PHOTOCALL_MODEL": str(checkpoint(folder / "model")),
+            "PHOTOCALL_BLOBS": f"dir:{folder / 'blobs'}",
+            "PHOTOCALL_DATA": str(folder / "data"),
+        }
+        self.log = (folder / "prep.log").open("wb")
+        command = [sys.executable, "-m", "photocall_prep"]
+        self.child = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
+        )
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.child.send_signal(number)
+        return self.child.wait(20)
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+            self.child.wait(10)
+        self.log.close()
+
+
+def test_the_process_works_and_stops_on_sigterm(shop: Workshop, redis_server: RedisServer, tmp_path: Path) -> None:
+    with Process(redis_server.url, tmp_path) as process:
+        shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+        shop.enqueue(shop.accept("j2", {"a": PHOTO[:60]}, "batch"), "batch")
+        wait_for(lambda: shop.records.get("j1").stage == "running")
+        wait_for(lambda: shop.records.get("j2").status == JobStatus.FAILED)
+        [image] = shop.records.get("j1").prepared
+        assert (tmp_path / "blobs" / image["blob_key"]).stat().st_size == 768 * 9 * image["num_soft"]
+        assert process.stop() == 0
+    assert shop.redis.smembers("rq:workers") == set(), "it signed off"
+
+
+def test_a_killed_process_loses_no_job(shop: Workshop, redis_server: RedisServer, tmp_path: Path) -> None:
+    """Stopped between taking the entry and the lease, where only the intermediate list knows of the job."""
+    shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+    shop.redis.lmove("rq:queue:prep", "rq:queue:prep:intermediate", "LEFT", "RIGHT")
+    with Process(redis_server.url, tmp_path) as process:
+        wait_for(lambda: shop.redis.zcard(keys.OUTBOX) == 1)
+        shop.sweep_outbox()
+        wait_for(lambda: shop.records.get("j1").stage == "running")
+        assert process.stop(signal.SIGKILL) == -signal.SIGKILL
+
+
+def test_redis_may_come_late_and_go(tmp_path: Path) -> None:
+    server = RedisServer(find_binary(), tmp_path / "r", tmp_path / "state")
+
+    def start() -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(server.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        server.wait_ready()
+        return child
+
+    running: subprocess.Popen[bytes] | None = None
+    try:
+        with Process(server.url, tmp_path) as process:
+            time.sleep(1.5)
+            assert process.child.poll() is None, "it waits for a Redis that is not there yet"
+            running = start()
+            with connect(server.url) as client:
+                shop = Workshop(client, tmp_path / "other")
+                shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+                wait_for(lambda: shop.records.get("j1").stage == "running")
+            running.terminate()
+            running.wait(10)
+            time.sleep(1)
+            running = start()
+            with connect(server.url) as client:
+                shop = Workshop(client, tmp_path / "other")
+                shop.enqueue(shop.accept("j2", {"a": PHOTO}))
+                wait_for(lambda: shop.records.get("j2").stage == "running")
+            assert process.stop() == 0
+    finally:
+        if running is not None:
+            running.terminate()
+            running.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("PHOTOCALL_MAX_PIXELS", "many", "PHOTOCALL_MAX_PIXELS='many': expected an integer >= 1"),
+        ("PHOTOCALL_BUDGET", "560", "PHOTOCALL_BUDGET='560': expected one of 70, 140, 280"),
+        ("PHOTOCALL_MODEL", "/nowhere", "/nowhere: no image settings"),
+    ],
+)
+def test_bad_settings_stop_the_start(tmp_path: Path, variable: str, value: str, message: str) -> None:
+    environment = os.environ | {
+        "PHOTOCALL_MODEL": str(checkpoint(tmp_path / "model")),
+        "PHOTOCALL_SIGNING_KEY": "k",
+        "PHOTOCALL_BLOBS": f"dir:{tmp_path}",
+        variable: value,
+    }
+    command = [sys.executable, "-m", "photocall_prep"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_the_queues_are_the_ones_the_gateway_fills(shop: Workshop) -> None:
+    assert [queue.name for queue in a_worker(shop).queues] == ["prep", "prep-batch"]
+    assert all(isinstance(queue, Queue) for queue in a_worker(shop).queues)
