@@ -239,6 +239,14 @@ class EngineSettings(SharedSettings):
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LocalSettings(GatewaySettings):
+    """What `photocall up` needs beside what it tells its processes."""
+
+    prep_workers: int = setting("PHOTOCALL_PREP_WORKERS", 2, integer(1, 64), "prep workers that `up` starts")
+    redis_memory: int = setting("PHOTOCALL_REDIS_MEMORY", 1024 * MIB, integer(64 * MIB), "maxmemory of `up`'s Redis")
+
+
 def load_or_make_key(file: Path) -> bytes:
     """Read a secret key file, or make it (0600). Processes that start together all get the same key."""
     try:
@@ -263,23 +271,24 @@ def load_or_make_key(file: Path) -> bytes:
 
 def table() -> str:
     """Every setting as a Markdown table, for the documentation."""
-    seen: dict[str, list[str]] = {}
-    for owner, cls in (
-        ("all", SharedSettings),
-        ("gateway", GatewaySettings),
-        ("prep", PrepSettings),
-        ("engine", EngineSettings),
-    ):
-        inherited = {item.name for item in fields(SharedSettings)} if cls is not SharedSettings else set()
+    readers = {
+        "all": SharedSettings,
+        "gateway": GatewaySettings,
+        "prep": PrepSettings,
+        "engine": EngineSettings,
+        "up": LocalSettings,
+    }
+    owners: dict[str, list[str]] = {}
+    rows: dict[str, str] = {}
+    for owner, cls in readers.items():
+        inherited = {item.name for base in cls.__mro__[1:] if base is not object for item in fields(base)}
         for item in fields(cls):
             if item.name not in inherited:
                 variable = item.metadata["variable"]
-                if variable in seen:
-                    seen[variable][0] += f", {owner}"
-                else:
-                    seen[variable] = [owner, _shown(item.default), item.metadata["doc"]]
+                owners.setdefault(variable, []).append(owner)
+                rows[variable] = f"{_shown(item.default)} | {item.metadata['doc']}"
     lines = ["| variable | read by | default | what it is |", "|---|---|---|---|"]
-    lines += [f"| `{variable}` | {owner} | {default} | {doc} |" for variable, (owner, default, doc) in seen.items()]
+    lines += [f"| `{variable}` | {', '.join(owners[variable])} | {row} |" for variable, row in rows.items()]
     return "\n".join(lines) + "\n"
 
 

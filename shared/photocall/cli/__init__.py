@@ -1,0 +1,26 @@
+"""The `photocall` command: parses and calls. Reaches prep and the engine as subprocesses only."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    parser = argparse.ArgumentParser(prog="photocall", description="A self-hosted decision server for pictures.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="start everything on this machine and stay until Ctrl-C or SIGTERM")
+    up.add_argument("--port", type=int, metavar="N", help="port of the gateway; 0 takes a free one (PHOTOCALL_PORT)")
+    up.add_argument("--data", metavar="DIR", help="state directory (PHOTOCALL_DATA)")
+    commands.add_parser("settings", help="print every setting as a table")
+    options = parser.parse_args(arguments)
+    if options.command == "settings":
+        from photocall.settings import table
+
+        sys.stdout.write(table())
+        return 0
+    from photocall.cli.up import run_up
+
+    return run_up(options.port, options.data)
