@@ -194,7 +194,7 @@ class TorchRunner:
         return self.kernels.plan_attention(visible, self._groups[kind], self.pools.zero_slot(kind))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def read_weights(directory: Path, config: ModelConfig) -> tuple[TextWeights, VisionWeights | None]:
     """The checkpoint's tensors in their places. Raises WeightError."""
     device = torch.device("cpu")

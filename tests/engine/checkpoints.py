@@ -119,7 +119,7 @@ def randomise(model: torch.nn.Module) -> None:
         if name.endswith("lm_head.weight"):
             continue  # tied to the embedding
         if name.endswith(("_min", "_max")):
-            bound = torch.empty(()).uniform_(0.4, 1.0)
+            bound = torch.empty(()).uniform_(0.4, 1.0) * (0.2 if "down_proj" in name else 1.0)
             tensor.copy_(-bound if name.endswith("_min") else bound)
         elif name.endswith("layer_scalar"):
             tensor.uniform_(0.5, 1.5)

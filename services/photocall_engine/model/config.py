@@ -118,16 +118,17 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     """The same from the parsed JSON."""
     kind = raw.get("model_type")
     if kind == "gemma4_text":
-        return ModelConfig(_text(Fields(raw, "")), None, multimodal=False)
+        top = Fields(raw, "")
+        return ModelConfig(_text(top, top), None, multimodal=False)
     if kind != "gemma4":
         raise ConfigError("model_type", f"{kind!r} is not supported; this engine runs 'gemma4' and 'gemma4_text'")
     top = Fields(raw, "")
     vision = top.optional_section("vision_config")
     text = top.section("text_config")
-    return ModelConfig(_text(text), None if vision is None else _vision(vision), multimodal=True)
+    return ModelConfig(_text(text, top), None if vision is None else _vision(vision), multimodal=True)
 
 
-def _text(fields: Fields) -> TextConfig:
+def _text(fields: Fields, top: Fields) -> TextConfig:
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     fields.only("attention_bias", False)
     if fields.flag("enable_moe_block"):
@@ -149,7 +150,7 @@ def _text(fields: Fields) -> TextConfig:
         softcap=fields.number("final_logit_softcapping") if fields.has("final_logit_softcapping") else None,
         pad_token_id=fields.integer("pad_token_id", 0, minimum=0),
         max_positions=fields.integer("max_position_embeddings", 131_072),
-        tied_head=fields.flag("tie_word_embeddings", True),
+        tied_head=top.flag("tie_word_embeddings", True),
         per_layer_size=fields.integer("hidden_size_per_layer_input", 256, minimum=0),
         per_layer_vocab_size=fields.integer("vocab_size_per_layer_input", 262_144),
     )
