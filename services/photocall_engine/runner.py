@@ -31,6 +31,10 @@ class PatchImage:
         return self.grid_height * self.grid_width // 9
 
 
+class DeviceLost(RuntimeError):
+    """The device can no longer be used (a CUDA error): the process must end. Anything else fails one step only."""
+
+
 class ModelRunner(Protocol):
     """A model on one device with its two page pools and its soft-token arena."""
 

@@ -32,7 +32,8 @@ class ChatTokenizer:
     """`tokenizer.json` and `chat_template.jinja` of a checkpoint directory.
 
     `letters[i]` is the single token id of the i-th letter at the end of the prompt; `end` the id that closes the
-    model's turn; `image`, `image_begin` and `image_end` the placeholder and marks of a picture.
+    model's turn; `image`, `image_begin` and `image_end` the placeholder and marks of a picture; `special` every control
+    token.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -46,7 +47,8 @@ class ChatTokenizer:
         self.image_end = int(config["eoi_token_id"])
         self.end = self._id("<turn|>")
         self.marks = self._turn_marks((directory / "chat_template.jinja").read_text(), directory)
-        self.letters = tuple(self._single(letter) for letter in LETTERS)
+        self.letters = tuple(self.single(letter) for letter in LETTERS)
+        self.special = frozenset(i for i, token in self._special.get_added_tokens_decoder().items() if token.special)
 
     def encode(self, text: str) -> list[int]:
         """Ordinary text to token ids; control tokens spelled out in it are ordinary characters."""
@@ -80,10 +82,11 @@ class ChatTokenizer:
             raise TokenizerError("chat_template.jinja does not show the user's content")
         return TurnMarks(tuple(self._encode_marks(header)), tuple(self._encode_marks(footer)))
 
-    def _single(self, letter: str) -> int:
-        ids = self.encode(letter)
+    def single(self, char: str) -> int:
+        """The one token of a letter, digit or sign as an answer. Raises TokenizerError where it takes several."""
+        ids = self.encode(char)
         if len(ids) != 1:
-            raise TokenizerError(f"the letter {letter!r} is {len(ids)} tokens, not one")
+            raise TokenizerError(f"{char!r} is {len(ids)} tokens, not one")
         return ids[0]
 
 

@@ -1,0 +1,235 @@
+"""The engine: take, schedule, run, publish. Read this first.
+
+One process per device, one thread. Requests come from an `Intake`, outcomes go to an `Outlet`, rows go through a
+`ModelRunner`; between two steps new requests join and cancelled ones leave. What may fail here fails one request: a bad
+one when it is composed, a step's requests when the runner raises (each is tried once more, alone). Only a lost device
+ends the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from photocall.errors import PhotocallError
+from photocall_engine.calibration import Calibration
+from photocall_engine.composer import Composer
+from photocall_engine.edges import (
+    Answered,
+    Cancelled,
+    EngineRequest,
+    HandedBack,
+    Intake,
+    Outcome,
+    Outlet,
+    Refused,
+)
+from photocall_engine.limits import Limits
+from photocall_engine.pages import Pages
+from photocall_engine.prefix_cache import PrefixCache
+from photocall_engine.prompt import PROMPT_VERSION
+from photocall_engine.readout import Floats, Letters, TextReader
+from photocall_engine.runner import DeviceLost, ModelRunner
+from photocall_engine.scheduler import Scheduler
+from photocall_engine.sequence import Request, Sequence
+from photocall_engine.soft_cache import SoftCache
+from photocall_engine.steps import Step
+from photocall_engine.tokenizer import ChatTokenizer
+from photocall_engine.window import BlockTable
+
+__all__ = ["Answered", "Cancelled", "Engine", "EngineRequest", "HandedBack", "Intake", "Outcome", "Outlet", "Refused"]
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT_S = 0.2  # longest wait for a first request before cancellations and `stop` are looked at again
+
+
+class Engine:
+    """The loop over one runner."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        outlet: Outlet,
+        scheduler: Scheduler,
+        composer: Composer,
+        runner: ModelRunner,
+        model: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._intake = intake
+        self._outlet = outlet
+        self.scheduler = scheduler
+        self.composer = composer
+        self._runner = runner
+        self._model = model
+        self._clock = clock
+        self._by_id: dict[str, Request] = {}
+        self._told: dict[tuple[str, str], int] = {}  # (job, text question) -> characters already sent as events
+
+    def run(self, stop: Callable[[], bool], drain_s: float = 0.0) -> None:
+        """Serve until `stop()`; then finish what was taken within `drain_s`, and hand back the rest."""
+        while not stop():
+            self.step()
+        end = self._clock() + drain_s
+        while self._by_id and self._clock() < end:
+            self.step(take=False)
+        self.hand_back("the engine is shutting down")
+
+    def step(self, take: bool = True) -> bool:
+        """One round: take, schedule, run, publish. False if there was nothing to run."""
+        if take:
+            self._take()
+        self._drop_cancelled()
+        self._drop_expired()
+        step = self.scheduler.plan(self._clock())
+        if step is None:
+            return False
+        try:
+            values = execute(self._runner, step)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._fail(step, error)
+            return True
+        self._publish(step, values)
+        return True
+
+    def check(self) -> None:
+        """Every invariant of pages, cache and arena; raises where one is broken. Between steps, and when idle."""
+        self.scheduler.check()
+
+    def hand_back(self, reason: str) -> None:
+        """Give every unfinished request back to the queue."""
+        for request in self.scheduler.requests():
+            self._finish(request, HandedBack(reason))
+
+    def _take(self) -> None:
+        """New requests, as many as there is room for; a bad one is refused here and hurts nobody."""
+        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id))
+        if not limit:
+            return
+        for origin in self._intake.take(limit, 0.0 if self._by_id else IDLE_WAIT_S):
+            try:
+                request = self.composer.compose(origin)
+            except PhotocallError as error:
+                self._outlet.publish(origin, Refused(error.code, error.message, error.data))
+            except Exception:
+                log.exception("job %s cannot be composed", origin.job_id)
+                self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
+            else:
+                self._by_id[origin.job_id] = request
+                self.scheduler.submit(request)
+
+    def _drop_cancelled(self) -> None:
+        if self._by_id:
+            for job_id in self._intake.cancelled(self._by_id.keys()):
+                self._finish(self._by_id[job_id], Cancelled())
+
+    def _drop_expired(self) -> None:
+        now = self._clock()
+        for request in self.scheduler.requests():
+            if request.origin.deadline_at <= now:
+                self._finish(request, Refused("deadline_exceeded", "the deadline passed before the answer"))
+
+    def _fail(self, step: Step, error: Exception) -> None:
+        """A step raised: its requests are tried again one by one, and who fails alone is refused."""
+        log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error)
+        for request in self.scheduler.abandon(step):
+            self._finish(request, Refused("internal", f"the model failed on this request: {type(error).__name__}"))
+
+    def _publish(self, step: Step, values: Mapping[Sequence, Floats]) -> None:
+        answered = {request: request.num_answered for request in step.requests}
+        done = self.scheduler.account(step, values, self._clock())
+        for request, before in answered.items():
+            self._tell(request, before)
+        for request in done:
+            self._finish(request, Answered(request.body(self._model), self._timings(request)))
+
+    def _tell(self, request: Request, answered_before: int) -> None:
+        """Events of one step: text as it grows, and how many questions have their answer."""
+        for branch in request.branches:
+            if isinstance(branch.reader, TextReader):
+                key = request.job_id, branch.question.name
+                offset, text = self._told.get(key, 0), branch.reader.text
+                if len(text) > offset:
+                    self._told[key] = len(text)
+                    data = {"question": branch.question.name, "offset": offset, "text": text[offset:]}
+                    self._outlet.event(request.origin, "stream", data)
+        if request.num_answered > answered_before:
+            data = {"answered": request.num_answered, "questions": len(request.branches)}
+            self._outlet.event(request.origin, "progress", data)
+
+    def _finish(self, request: Request, outcome: Outcome) -> None:
+        self.scheduler.drop(request)
+        del self._by_id[request.job_id]
+        for branch in request.branches:
+            self._told.pop((request.job_id, branch.question.name), None)
+        self._outlet.publish(request.origin, outcome)
+
+    def _timings(self, request: Request) -> dict[str, float]:
+        times = request.times
+        assert times.admitted is not None, "who is done was admitted"
+        assert times.prefilled is not None, "who is done was prefilled"
+        return {
+            "queue": max(0.0, times.admitted - request.origin.arrived_at),
+            "prefill": times.prefilled - times.admitted,
+            "readout": self._clock() - times.prefilled,
+        }
+
+
+def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
+    """Run one step; what each of its readers asked for, by sequence."""
+    for first, vals in step.map_changes:
+        runner.set_sliding_map(first, vals)
+    if step.encode:
+        runner.encode_images([image for _, image, _ in step.encode], [base for _, _, base in step.encode])
+    if len(step.copy_from):
+        runner.copy_pages(step.copy_from, step.copy_to)
+    runner.forward(step.batch)
+    values: dict[Sequence, Floats] = {}
+    letters = [
+        (row, part.sequence, part.reads.ids) for row, part in enumerate(step.readers) if isinstance(part.reads, Letters)
+    ]
+    if letters:
+        labels = sorted({label for _, _, ids in letters for label in ids})
+        column = {label: i for i, label in enumerate(labels)}
+        read = runner.letter_logits(_ints([row for row, _, _ in letters]), _ints(labels))
+        for logits, (_, sequence, ids) in zip(read, letters, strict=True):
+            values[sequence] = logits[[column[label] for label in ids]]
+    full = [(row, part.sequence) for row, part in enumerate(step.readers) if not isinstance(part.reads, Letters)]
+    if full:
+        read = runner.logits_rows(_ints([row for row, _ in full]))
+        values.update(zip((sequence for _, sequence in full), read, strict=True))
+    return values
+
+
+def build_engine(
+    intake: Intake,
+    outlet: Outlet,
+    runner: ModelRunner,
+    tokenizer: ChatTokenizer,
+    calibration: Calibration,
+    model: str,
+    clock: Callable[[], float],
+    *,
+    token_budget: int,
+    max_requests: int,
+    numerics: str = "invariant",
+) -> Engine:
+    """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes."""
+    limits = Limits.of(runner, token_budget, max_requests)
+    pages = Pages(runner.num_pages, runner.sliding_pages)
+    cache = PrefixCache(pages, limits.window, max_window=runner.sliding_pages // 2)
+    root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)
+    composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))
+    scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
+    return Engine(intake, outlet, scheduler, composer, runner, model, clock)
+
+
+def _ints(values: list[int]) -> Any:
+    return np.asarray(values, dtype=np.int32)

@@ -1,0 +1,162 @@
+"""The two page pools as counts: who may write where, and when a page is free again.
+
+A full page carries K/V of the full-attention layers; while somebody's window still covers it, a sliding page is mapped
+beside it for the sliding layers. Both are counted: a *hold* keeps the full page, a *window hold* keeps its sliding
+page, and nobody has a window hold on a page that is not held. Page 0 of both pools is scratch and never handed out.
+This file knows neither sequences nor tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from photocall_engine.rows import Ints
+
+
+class PageError(AssertionError):
+    """A broken invariant of the pools: a defect of the program, never of a request."""
+
+
+class Pages:
+    """Full pages 1..num_pages-1 and, where the model has sliding layers, sliding pages 1..sliding_pages."""
+
+    def __init__(self, num_pages: int, sliding_pages: int) -> None:
+        if num_pages < 2:
+            raise ValueError(f"a pool of {num_pages} pages holds nothing beside its scratch page")
+        self.num_pages = num_pages
+        self.sliding_pages = sliding_pages
+        self._holds = [0] * num_pages
+        self._window_holds = [0] * num_pages
+        self._sliding_map = [0] * num_pages
+        self._free = list(range(num_pages - 1, 0, -1))
+        self._free_sliding = list(range(sliding_pages, 0, -1))
+        self._changed: set[int] = set()
+
+    @property
+    def free(self) -> int:
+        """Full pages that nobody holds."""
+        return len(self._free)
+
+    @property
+    def free_sliding(self) -> int:
+        """Sliding pages that nobody holds."""
+        return len(self._free_sliding)
+
+    def room(self) -> int:
+        """Pages that `reserve` could hand out now."""
+        return min(len(self._free), len(self._free_sliding)) if self.sliding_pages else len(self._free)
+
+    def reserve(self, count: int) -> list[int] | None:
+        """New pages with their sliding pages, one hold and one window hold each; None takes nothing: not now."""
+        if count > self.room():
+            return None
+        pages = [self._free.pop() for _ in range(count)]
+        for page in pages:
+            self._holds[page] = 1
+            if self.sliding_pages:
+                self._window_holds[page] = 1
+                self._map(page, self._free_sliding.pop())
+        return pages
+
+    def hold(self, pages: Iterable[int]) -> None:
+        """One more hold on each page."""
+        for page in pages:
+            if not self._holds[page]:
+                raise PageError(f"page {page} is free and cannot be shared")
+            self._holds[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Give up one hold on each page; the last one frees it, by when no window hold may be left."""
+        for page in pages:
+            if not self._holds[page]:
+                raise PageError(f"page {page} is released more often than it is held")
+            self._holds[page] -= 1
+            if not self._holds[page]:
+                if self._window_holds[page]:
+                    raise PageError(f"page {page} is freed while {self._window_holds[page]} windows need it")
+                self._free.append(page)
+
+    def hold_window(self, pages: Iterable[int]) -> None:
+        """One more window hold on each page; its sliding page must still be there."""
+        if not self.sliding_pages:
+            return
+        for page in pages:
+            if not self._sliding_map[page]:
+                raise PageError(f"the sliding page of page {page} is gone and cannot be shared")
+            self._window_holds[page] += 1
+
+    def release_window(self, pages: Iterable[int]) -> None:
+        """Give up one window hold on each page; the last one returns the sliding page to its pool."""
+        if not self.sliding_pages:
+            return
+        for page in pages:
+            if not self._window_holds[page]:
+                raise PageError(f"the sliding page of page {page} is released more often than it is held")
+            self._window_holds[page] -= 1
+            if not self._window_holds[page]:
+                self._free_sliding.append(self._sliding_map[page])
+                self._map(page, 0)
+
+    def holds(self, page: int) -> int:
+        """How many hold this page."""
+        return self._holds[page]
+
+    def window_holds(self, page: int) -> int:
+        """How many hold its sliding page."""
+        return self._window_holds[page]
+
+    def take_map_changes(self) -> list[tuple[int, Ints]]:
+        """What the sliding map must be told before the next forward: runs of (first page, sliding pages)."""
+        changes: list[tuple[int, Ints]] = []
+        run: list[int] = []
+        for page in sorted(self._changed):
+            if run and page != run[-1] + 1:
+                changes.append(self._map_run(run))
+                run = []
+            run.append(page)
+        if run:
+            changes.append(self._map_run(run))
+        self._changed.clear()
+        return changes
+
+    def resend_map(self) -> None:
+        """The runner may have missed the last changes: the next ones are the whole map."""
+        self._changed.update(range(self.num_pages))
+
+    def check(self, holders: Iterable[Sequence[int]], windows: Iterable[Sequence[int]]) -> None:
+        """Raise PageError unless the counts are exactly these holders' and both pools add up."""
+        expected, expected_window = [0] * self.num_pages, [0] * self.num_pages
+        for pages in holders:
+            for page in pages:
+                expected[page] += 1
+        for pages in windows:
+            for page in pages:
+                expected_window[page] += 1
+        for page in range(self.num_pages):
+            if self._holds[page] != expected[page]:
+                raise PageError(f"page {page}: {self._holds[page]} holds counted, {expected[page]} holders found")
+            wanted = expected_window[page] if self.sliding_pages else 0
+            if self._window_holds[page] != wanted:
+                raise PageError(f"page {page}: {self._window_holds[page]} window holds counted, {wanted} found")
+            if wanted and not expected[page]:
+                raise PageError(f"page {page}: a window needs it, but nobody holds it")
+            if bool(self._sliding_map[page]) != bool(wanted):
+                raise PageError(f"page {page} maps to {self._sliding_map[page]} with {wanted} window holds")
+        self._check_pool("page", self._free, [p for p in range(1, self.num_pages) if self._holds[p]], self.num_pages)
+        mapped = [sliding for sliding in self._sliding_map if sliding]
+        self._check_pool("sliding page", self._free_sliding, mapped, self.sliding_pages + 1)
+
+    def _check_pool(self, what: str, free: list[int], used: list[int], size: int) -> None:
+        if sorted(free + used) != list(range(1, size)):
+            raise PageError(
+                f"{what}s lost or handed out twice: {len(free)} free, {len(used)} in use, {size - 1} in all"
+            )
+
+    def _map(self, page: int, sliding: int) -> None:
+        self._sliding_map[page] = sliding
+        self._changed.add(page)
+
+    def _map_run(self, run: list[int]) -> tuple[int, Ints]:
+        return run[0], np.asarray([self._sliding_map[page] for page in run], dtype=np.int32)

@@ -1,0 +1,265 @@
+"""Prefixes whose K/V are still in the pools, found by content.
+
+A page is named by the hash of everything in front of it and in it, so equal prefixes meet whoever sent them. Full pages
+are shared; the partly filled last page of a checkpoint is frozen at its fill and only ever copied. A prefix can be
+taken up where both pools are complete: at a *checkpoint*, whose window of sliding pages is kept. Pages leave least
+recently used first, leaves before what they stand on. This file decides nothing about who runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from photocall_engine.pages import Pages
+from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.window import first_in_window
+
+CHECKPOINT_EVERY = 1024
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSpan:
+    """Soft tokens of one picture at positions [start, end) of a sequence; `key` names its content and grid."""
+
+    key: str
+    start: int
+    end: int
+
+
+class PageKeys:
+    """Names of the pages of one token list: a hash chain from `root`.
+
+    `root` covers what is equal for all of them: model, prompt version, mask kind and numerics.
+    """
+
+    def __init__(self, root: bytes, tokens: Sequence[int], spans: Sequence[PictureSpan]) -> None:
+        self.root = root
+        self.num_tokens = len(tokens)
+        self._units = [token.to_bytes(4, "little") for token in tokens]
+        for span in spans:
+            key = hashlib.blake2b(span.key.encode(), digest_size=16).digest()
+            for position in range(span.start, span.end):
+                self._units[position] = b"picture" + key + (position - span.start).to_bytes(4, "little")
+        self.pages: list[bytes] = []  # of the full pages, in order
+        for end in range(PAGE_SIZE, len(tokens) + 1, PAGE_SIZE):
+            self.pages.append(self._hash(end - PAGE_SIZE, end))
+
+    def at(self, position: int) -> bytes:
+        """The name of the prefix that ends at this position, which for a page's end is the page's name."""
+        index, fill = divmod(position, PAGE_SIZE)
+        return self._hash(position - fill, position) if fill else self.before(index)
+
+    def before(self, index: int) -> bytes:
+        """The name of everything in front of page `index`."""
+        return self.pages[index - 1] if index else self.root
+
+    def _hash(self, start: int, end: int) -> bytes:
+        parent = self.before(start // PAGE_SIZE)
+        return hashlib.blake2b(b"".join([parent, *self._units[start:end]]), digest_size=16).digest()
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """One cached page: full, or frozen at a fill. `window`: sliding pages its checkpoint holds, None without one."""
+
+    key: bytes
+    parent: bytes
+    page: int
+    fill: int
+    window: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A prefix found: positions [0, length) stand in `pages`; the last page is to be copied if it is not full."""
+
+    length: int = 0
+    pages: list[int] = field(default_factory=list)
+
+
+class PrefixCache:
+    """Holds on pages in `pool`; `max_window` bounds the sliding pages that checkpoints keep."""
+
+    def __init__(self, pool: Pages, window: int, max_window: int) -> None:
+        self._pool = pool
+        self._window = window if pool.sliding_pages else 0
+        self._max_window = max_window
+        self._nodes: OrderedDict[bytes, _Node] = OrderedDict()  # least recently used first, children before parents
+        self._checkpoints: OrderedDict[bytes, None] = OrderedDict()  # keys of nodes with a window, least recent first
+        self._fills: dict[bytes, Counter[int]] = {}  # by parent: fills of the frozen pages behind it
+        self._children: Counter[bytes] = Counter()  # by parent: pages that stand on it
+        self._held: Counter[int] = Counter()  # by page: nodes that hold it
+        self._window_held: Counter[int] = Counter()  # by page: checkpoints that keep its sliding page
+
+    def lookup(self, keys: PageKeys, bidirectional: Collection[tuple[int, int]] = ()) -> Hit:
+        """The longest prefix complete in both pools that does not end inside one of the bidirectional spans."""
+        chain: list[_Node] = []
+        for key in keys.pages:
+            node = self._nodes.get(key)
+            if node is None:
+                break
+            chain.append(node)
+        for index in range(len(chain), -1, -1):
+            for node in self._ends(keys, index, chain):
+                length = index * PAGE_SIZE + node.fill % PAGE_SIZE
+                inside = any(start < length < end for start, end in bidirectional)
+                if not inside and (node.window is not None or not self._window):
+                    partial = [node.page] if node.fill < PAGE_SIZE else []
+                    self._touch(node.key)
+                    return Hit(length, [n.page for n in chain[:index]] + partial)
+        return Hit()
+
+    def insert(self, keys: PageKeys, pages: Sequence[int], done: int, checkpoints: Iterable[int]) -> None:
+        """Take in a sequence whose first `done` positions are written, and keep its windows at these positions.
+
+        `pages` is its block table; it still has a window hold on every page that the checkpoints need. Rows behind
+        `done` on the last page may still be written by their owner: a frozen page is never read past its fill.
+        """
+        for index, key in enumerate(keys.pages[: done // PAGE_SIZE]):
+            if key not in self._nodes:
+                self._add(_Node(key, keys.before(index), pages[index], PAGE_SIZE))
+        self._touch(keys.before(done // PAGE_SIZE))
+        for position in sorted(checkpoints):
+            index, fill = divmod(position, PAGE_SIZE)
+            key = keys.at(position)
+            if fill and key not in self._nodes:
+                self._add(_Node(key, keys.before(index), pages[index], fill))
+            self._touch(key)
+            if self._window:
+                self._keep_window(keys, pages, position)
+
+    def make_room(self, pages: int) -> bool:
+        """Evict until the pool could hand out so many pages; True if anything was given up."""
+        changed = False
+        while self._pool.free < pages and (key := self._idle_leaf()) is not None:
+            self._drop(key)
+            changed = True
+        while self._window and self._pool.free_sliding < pages and (key := self._idle_checkpoint()) is not None:
+            self._drop_window(key)
+            changed = True
+        return changed
+
+    def reclaimable(self) -> tuple[int, int]:
+        """(full, sliding) pages that nobody but the cache holds."""
+        full = sum(self._pool.holds(page) == count for page, count in self._held.items())
+        sliding = sum(self._pool.window_holds(page) == count for page, count in self._window_held.items())
+        return full, sliding
+
+    @property
+    def window_pages(self) -> int:
+        """Sliding pages that checkpoints keep."""
+        return len(self._window_held)
+
+    def holders(self) -> tuple[list[list[int]], list[list[int]]]:
+        """(holds, window holds) of the cache, for `Pages.check`."""
+        windows = [node.window for node in self._nodes.values() if node.window is not None]
+        return [[node.page for node in self._nodes.values()]], windows
+
+    def clear(self) -> None:
+        """Give up everything."""
+        while self._nodes:
+            self._drop(next(iter(self._nodes)))
+
+    def _ends(self, keys: PageKeys, index: int, chain: list[_Node]) -> Iterable[_Node]:
+        """Nodes that end behind full page `index`: frozen pages, longest fill first, then the full page itself."""
+        for fill in sorted(self._fills.get(keys.before(index), ()), reverse=True):
+            if index * PAGE_SIZE + fill <= keys.num_tokens:
+                node = self._nodes.get(keys.at(index * PAGE_SIZE + fill))
+                if node is not None:
+                    yield node
+        if index:
+            yield chain[index - 1]
+
+    def _keep_window(self, keys: PageKeys, pages: Sequence[int], position: int) -> None:
+        """Make `position` a checkpoint, unless it is one or its window alone is over the bound."""
+        target = keys.at(position)
+        if self._nodes[target].window is not None:
+            return
+        first, last = first_in_window(position, self._window), (position - 1) // PAGE_SIZE
+        window: list[int] = []
+        for index in range(first, last + 1):
+            key = target if index == last else keys.pages[index]
+            node = self._nodes[key]
+            if not self._pool.window_holds(node.page):
+                self._rebind(node, pages[index])  # the same content, and this copy still has its sliding page
+            window.append(node.page)
+        while self._checkpoints and len(self._window_held | Counter(window)) > self._max_window:
+            self._drop_window(next(iter(self._checkpoints)))
+        if len(window) > self._max_window:
+            return
+        self._pool.hold_window(window)
+        self._window_held.update(window)
+        self._nodes[target].window = window
+        self._checkpoints[target] = None
+
+    def _rebind(self, node: _Node, page: int) -> None:
+        self._pool.hold([page])
+        self._unhold(self._held, node.page)
+        self._pool.release([node.page])
+        node.page = page
+        self._held[page] += 1
+
+    def _add(self, node: _Node) -> None:
+        self._pool.hold([node.page])
+        self._held[node.page] += 1
+        self._children[node.parent] += 1
+        self._nodes[node.key] = node
+        if node.fill < PAGE_SIZE:
+            self._fills.setdefault(node.parent, Counter())[node.fill] += 1
+
+    def _drop(self, key: bytes) -> None:
+        if self._nodes[key].window is not None:
+            self._drop_window(key)
+        node = self._nodes.pop(key)
+        self._unhold(self._children, node.parent)
+        self._unhold(self._held, node.page)
+        self._pool.release([node.page])
+        if node.fill < PAGE_SIZE:
+            fills = self._fills[node.parent]
+            self._unhold(fills, node.fill)
+            if not fills:
+                del self._fills[node.parent]
+
+    def _drop_window(self, key: bytes) -> None:
+        del self._checkpoints[key]
+        node = self._nodes[key]
+        assert node.window is not None, "only checkpoints are listed"
+        self._pool.release_window(node.window)
+        for page in node.window:
+            self._unhold(self._window_held, page)
+        node.window = None
+
+    def _idle_leaf(self) -> bytes | None:
+        """The least recently used page that only the cache holds and nothing cached stands on."""
+        for key, node in self._nodes.items():
+            if not self._children[key] and self._pool.holds(node.page) == self._held[node.page]:
+                return key
+        return None
+
+    def _idle_checkpoint(self) -> bytes | None:
+        """The least recently used checkpoint that keeps a sliding page which no sequence needs."""
+        for key in self._checkpoints:
+            window = self._nodes[key].window or ()
+            if any(self._pool.window_holds(page) == self._window_held[page] for page in window):
+                return key
+        return None
+
+    def _touch(self, key: bytes) -> None:
+        """Used now: this page, then each page in front of it, so that children are always older than their parents."""
+        if key in self._checkpoints:
+            self._checkpoints.move_to_end(key)
+        while (node := self._nodes.get(key)) is not None:
+            self._nodes.move_to_end(key)
+            key = node.parent
+
+    @staticmethod
+    def _unhold(counts: Counter[K], item: K) -> None:
+        counts[item] -= 1
+        if not counts[item]:
+            del counts[item]

@@ -1,0 +1,348 @@
+"""Scheduler: who runs in the next step. Three beats: admit, plan, account.
+
+Charter. Policy only: no tensors, no model, no queue, no clock of its own. Nothing is added here that the answer to "who
+runs next, on which pages" does not need; what rows look like is `steps.py`, what answers mean is `readout.py`.
+
+Order: interactive before batch; inside a class the owner served least so far, and of each owner the earliest
+deadline. Once admitted, a request keeps its seniority, and pages are taken from the youngest for the oldest: the oldest
+can always run (`Limits` refuses what could not run alone), so there is no deadlock. A request that loses its pages
+keeps what it has decoded and computes its rows again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from photocall_engine.limits import Limits
+from photocall_engine.pages import Pages
+from photocall_engine.prefix_cache import PrefixCache
+from photocall_engine.readout import Floats
+from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.sequence import Branch, Request, Sequence
+from photocall_engine.soft_cache import SoftCache
+from photocall_engine.steps import Draft, Part, Step
+from photocall_engine.window import pages_for, sliding_pages_during
+
+
+class Scheduler:
+    """Requests waiting and running, and the pages they run on."""
+
+    def __init__(self, limits: Limits, pages: Pages, cache: PrefixCache, soft: SoftCache) -> None:
+        self.limits = limits
+        self.pages = pages
+        self.cache = cache
+        self.soft = soft
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
+        self._served: Counter[str] = Counter()  # rows, by owner
+        self._admissions = 0
+
+    def submit(self, request: Request) -> None:
+        """A composed request joins the waiting ones; an owner who was away is not paid for the time."""
+        owner = request.origin.owner
+        here = {r.origin.owner for r in (*self.waiting, *self.running)}
+        if owner not in here:
+            self._served[owner] = max(self._served[owner], min((self._served[o] for o in here), default=0))
+        self.waiting.append(request)
+
+    def drop(self, request: Request) -> None:
+        """It leaves now, whatever it was doing: cancelled, expired, failed or done."""
+        self._free(request, None)
+        for group in (self.waiting, self.running, self._suspects):
+            if request in group:
+                group.remove(request)
+
+    def requests(self) -> list[Request]:
+        """Everyone who has no outcome yet."""
+        return [*self.running, *self.waiting]
+
+    # --- admit ---------------------------------------------------------------------------------------------------
+
+    def plan(self, now: float) -> Step | None:
+        """The next step, or None if nobody can run."""
+        self._admit(now)
+        draft = Draft(self.limits.token_budget)
+        running = sorted(self.running, key=self._seniority)
+        if self._suspects:
+            running = [request for request in running if request is self._suspects[0]]
+        self._plan_decodes(draft, running)
+        for request in running:
+            if draft.left and request in self.running:
+                self._plan_prompt(draft, request)
+        if not draft.parts:
+            self._unpin(list(draft.pictures), forget=[key for key, _, _ in draft.encode])
+            return None
+        return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
+
+    def _admit(self, now: float) -> None:
+        while len(self.running) < self.limits.max_requests or self._suspects:
+            request = self._next_waiting()
+            if request is None:
+                return
+            self._find_prefix(request)
+            while not self._has_room(request):
+                victim = self._youngest_batch() if request.origin.priority == "interactive" else None
+                if victim is None:
+                    self._free(request, None)
+                    return
+                self._preempt(victim, None)
+            self.waiting.remove(request)
+            self.running.append(request)
+            if request.order < 0:
+                request.order, self._admissions = self._admissions, self._admissions + 1
+                request.times.admitted = now
+                request.usage.cached_rows = request.prefix.computed
+
+    def _next_waiting(self) -> Request | None:
+        """The suspect if there is one, who was preempted first, then by class, owner and deadline.
+
+        Who has the same prefix as a request that is computing it waits for it, to find it in the cache.
+        """
+        if self._suspects:
+            return self._suspects[0] if self._suspects[0] in self.waiting else None
+        computing = {request.prefix_key for request in self.running if request.prefix.remaining}
+        ready = [request for request in self.waiting if request.prefix_key not in computing]
+        return min(ready, key=self._turn, default=None)
+
+    def _turn(self, request: Request) -> tuple[bool, int | float, int, float]:
+        origin = request.origin
+        preempted = request.order if request.order >= 0 else float("inf")
+        return origin.priority != "interactive", preempted, self._served[origin.owner], origin.deadline_at
+
+    def _has_room(self, request: Request) -> bool:
+        """Whether its prompt fits beside what the running ones will still take. Decoded tokens are not counted."""
+        if not self.running or request in self._suspects:
+            return True
+        full, sliding = self.cache.reclaimable()
+        full, sliding = full + self.pages.free, sliding + self.pages.free_sliding
+        for other in (*self.running, request):
+            need = self._outstanding(other)
+            full, sliding = full - need[0], sliding - need[1]
+        return full >= 0 and (sliding >= 0 or not self.limits.window)
+
+    def _outstanding(self, request: Request) -> tuple[int, int]:
+        """(full, sliding) pages a request will still reserve: its prefix, and as many questions as fit in one step."""
+        prefix = request.prefix
+        full = prefix.table.missing(prefix.end) if prefix.remaining else 0
+        chunk = min(prefix.remaining, self.limits.max_chunk)
+        sliding = min(full, sliding_pages_during(self.limits.window, chunk) if chunk else 0)
+        rows = branches = 0
+        for branch in request.branches:
+            for sequence in () if branch.done else branch.pending():
+                if rows < self.limits.token_budget and not sequence.live:
+                    rows += sequence.remaining
+                    branches += pages_for(sequence.end) - sequence.start // PAGE_SIZE
+        return full + branches, sliding + branches
+
+    def _find_prefix(self, request: Request) -> None:
+        """Start the prefix where the cache ends."""
+        prefix = request.prefix
+        spans = [(span.start, span.end) for span in prefix.spans] if self.limits.bidirectional else []
+        hit = self.cache.lookup(request.keys, spans)
+        whole = hit.length == prefix.end
+        prefix.table.adopt(hit.pages if whole else hit.pages[: hit.length // PAGE_SIZE], hit.length)
+        prefix.computed = hit.length
+        if hit.length % PAGE_SIZE and not whole:
+            prefix.tail_source = hit.pages[-1]
+            self.pages.hold([prefix.tail_source])
+            self.pages.hold_window([prefix.tail_source])
+
+    # --- plan ----------------------------------------------------------------------------------------------------
+
+    def _plan_decodes(self, draft: Draft, running: list[Request]) -> None:
+        """One row for everyone who is decoding, except rows that the oldest needs to get on with its prompt."""
+        kept = self._smallest_piece(running[0]) if running else 0
+        for request in running:
+            for branch in request.branches:
+                base = branch.base
+                if base.remaining == 1 and base.live and base.path and draft.left > kept and request in self.running:
+                    self._schedule(draft, request, branch, base)
+
+    def _smallest_piece(self, request: Request) -> int:
+        """Rows without which the request's prompt does not move: a picture that cannot be cut, else one."""
+        prefix = request.prefix
+        todo = [prefix] if prefix.remaining else [s for b in request.branches if not b.done for s in b.pending()]
+        if not todo or todo[0].path:
+            return 0
+        position = todo[0].position
+        spans = todo[0].spans if self.limits.bidirectional else ()
+        return next((span.end - span.start for span in spans if span.start == position), 1)
+
+    def _plan_prompt(self, draft: Draft, request: Request) -> None:
+        """The next rows of the prefix, then, behind a prefix that is complete by then, of the questions."""
+        todo = [(b, s) for b in request.branches if not b.done for s in b.pending() if s not in draft.parts]
+        prefix = request.prefix
+        if not prefix.live and not prefix.remaining and any(not s.computed for b, s in todo if s is b.base):
+            self._find_prefix(request)
+        if prefix.remaining and self._schedule(draft, request, None, prefix) < prefix.remaining:
+            return
+        for branch, sequence in todo:
+            if not draft.left or request not in self.running:
+                return
+            if sequence is branch.base or not draft.unplanned(branch.base):
+                self._schedule(draft, request, branch, sequence)
+
+    def _schedule(self, draft: Draft, request: Request, branch: Branch | None, sequence: Sequence) -> int:
+        """Plan the next rows of a sequence, as many as budget, pictures and pages allow; returns how many."""
+        limit = min(draft.left, self.limits.max_chunk)
+        rows = sequence.chunk(limit, self.limits.bidirectional)
+        rows = self._pin_pictures(draft, request, sequence, rows)
+        if not rows or not self._grow(draft, request, branch, sequence, sequence.position + rows):
+            return 0
+        draft.add(Part(request, branch, sequence, rows))
+        return rows
+
+    def _pin_pictures(self, draft: Draft, request: Request, sequence: Sequence, rows: int) -> int:
+        """Rows up to the first picture that has no place in the arena now."""
+        end = sequence.position + rows
+        for span in sequence.spans:
+            if span.start >= end or span.end <= sequence.position or span.key in draft.pictures:
+                continue
+            place = self.soft.pin(span.key, span.end - span.start)
+            if place is None:
+                return max(0, span.start - sequence.position)
+            draft.pictures[span.key], fresh = place
+            if fresh:
+                draft.encode.append((span.key, request.picture(span), place[0]))
+        return rows
+
+    def _grow(self, draft: Draft, request: Request, branch: Branch | None, sequence: Sequence, end: int) -> bool:
+        """Give a sequence the pages for positions up to `end`, taken from younger ones if need be."""
+        parent = sequence.parent
+        if parent is not None and not sequence.live:
+            sequence.table.adopt(parent.table.pages[: sequence.start // PAGE_SIZE], sequence.start)
+        missing = sequence.table.missing(end)
+        while (pages := self.pages.reserve(missing)) is None:
+            if not self.cache.make_room(missing) and not self._take_from_younger(draft, request, sequence):
+                if not sequence.computed:
+                    self._reset(sequence, draft)
+                return False
+        sequence.table.append(pages)
+        return True
+
+    # --- preemption ----------------------------------------------------------------------------------------------
+
+    def _take_from_younger(self, draft: Draft, request: Request, sequence: Sequence) -> bool:
+        """Preempt the youngest other request, else a later question of this one; False if there is none."""
+        for other in sorted(self.running, key=self._seniority, reverse=True):
+            if self._seniority(other) > self._seniority(request) and any(s.live for s in other.sequences()):
+                self._preempt(other, draft)
+                return True
+        for later in self._later(request, sequence):
+            if later.live:
+                self._reset(later, draft)
+                return True
+        return False
+
+    def _later(self, request: Request, sequence: Sequence) -> Iterator[Sequence]:
+        """What comes behind a sequence in its request, last first; its own ancestors never do."""
+        for other in reversed(list(request.sequences())):
+            if other is sequence:
+                return
+            yield other
+
+    def _preempt(self, request: Request, draft: Draft | None) -> None:
+        self._free(request, draft)
+        self.running.remove(request)
+        self.waiting.append(request)
+
+    def _free(self, request: Request, draft: Draft | None) -> None:
+        for sequence in request.sequences():
+            self._reset(sequence, draft)
+
+    def _reset(self, sequence: Sequence, draft: Draft | None) -> None:
+        """Back to no pages and no rows."""
+        if draft is not None:
+            draft.remove(sequence)
+        sequence.table.release()
+        sequence.computed = 0
+        self._release_tail_source(sequence)
+
+    def _release_tail_source(self, sequence: Sequence) -> None:
+        if sequence.tail_source is not None:
+            self.pages.release_window([sequence.tail_source])
+            self.pages.release([sequence.tail_source])
+            sequence.tail_source = None
+
+    def _seniority(self, request: Request) -> tuple[bool, bool, int]:
+        suspect = bool(self._suspects) and request is self._suspects[0]
+        return not suspect, request.origin.priority != "interactive", request.order
+
+    def _youngest_batch(self) -> Request | None:
+        batch = [request for request in self.running if request.origin.priority == "batch"]
+        return max(batch, key=lambda request: request.order, default=None)
+
+    # --- account -------------------------------------------------------------------------------------------------
+
+    def account(self, step: Step, values: Mapping[Sequence, Floats], now: float) -> list[Request]:
+        """The step has run; `values` is what its readers read. Returns the requests that are done; they have left."""
+        self._unpin(step.pinned)
+        for part in step.parts:
+            self._account_rows(part)
+        for part in step.readers:
+            assert part.branch is not None, "nothing is read at the end of a prefix"
+            part.branch.take(part.sequence, values[part.sequence])
+        done = []
+        for request in step.requests:
+            request.usage.steps += 1
+            self._release_prefix(request)
+            if request.times.prefilled is None and all(branch.begun for branch in request.branches):
+                request.times.prefilled = now
+            if request.done:
+                self.drop(request)
+                done.append(request)
+        return done
+
+    def _account_rows(self, part: Part) -> None:
+        request, sequence = part.request, part.sequence
+        start, prompt_end = sequence.position, sequence.end - len(sequence.path)
+        sequence.computed += part.rows
+        prompt_rows = max(0, min(sequence.position, prompt_end) - start)
+        request.usage.prompt_rows += prompt_rows
+        request.usage.decode_rows += part.rows - prompt_rows
+        self._served[request.origin.owner] += part.rows
+        if sequence is request.prefix:
+            checkpoints = request.checkpoints(start, sequence.position, self.limits.bidirectional)
+            self.cache.insert(request.keys, sequence.table.pages, sequence.position, checkpoints)
+            self._release_tail_source(sequence)
+        sequence.table.advance(sequence.position)
+
+    def _release_prefix(self, request: Request) -> None:
+        """Once every question has begun, the prefix lives on in their block tables and in the cache."""
+        if not request.prefix.remaining and all(b.done or b.base.computed for b in request.branches):
+            request.prefix.table.release()
+
+    def abandon(self, step: Step) -> list[Request]:
+        """The step raised, so nothing of it counts: its requests run again, each alone. Returns who failed alone."""
+        self._unpin(step.pinned, forget=[key for key, _, _ in step.encode])
+        self.pages.resend_map()
+        failed = []
+        for request in step.requests:
+            request.failures += 1
+            self._preempt(request, None)
+            if request.failures > 1:
+                self.drop(request)
+                failed.append(request)
+            else:
+                self._suspects.append(request)
+        return failed
+
+    def _unpin(self, keys: list[str], forget: list[str] | None = None) -> None:
+        for key in keys:
+            self.soft.unpin(key)
+        for key in forget or ():
+            self.soft.forget(key)
+
+    def check(self) -> None:
+        """Every invariant of pages and arena; PageError or AssertionError names what is broken. Between steps."""
+        sequences = [sequence for request in self.requests() for sequence in request.sequences()]
+        sources = [s.tail_source for s in sequences if s.tail_source is not None]
+        held, windows = self.cache.holders()
+        self.pages.check(
+            [*held, sources, *(s.table.pages for s in sequences)],
+            [*windows, sources, *(s.table.windowed for s in sequences)],
+        )
+        self.soft.check()
+        assert not self.soft.pinned, "a picture stayed pinned after its step"

@@ -1,0 +1,210 @@
+"""A request as the scheduler sees it: one prefix, and a question branch or more behind it.
+
+A `Sequence` is a run of own tokens behind its parent's: the prefix stands on nothing, a question on the prefix, a fork
+(a second letter, a beginning of a number) on its question. Where a parent's last page is only partly filled, each child
+has a private copy of it. This file holds state and says what is left to do; who runs is the scheduler's to decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from photocall.questions import Question
+from photocall_engine.edges import EngineRequest
+from photocall_engine.prefix_cache import CHECKPOINT_EVERY, PageKeys, PictureSpan
+from photocall_engine.readout import Floats, Path, Read, Reader
+from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.runner import PatchImage
+from photocall_engine.window import BlockTable
+
+
+class Sequence:
+    """Own tokens at positions [start, end) behind the parent's, of which the first `computed` have their K/V."""
+
+    def __init__(
+        self,
+        parent: Sequence | None,
+        tokens: tuple[int, ...],
+        spans: tuple[PictureSpan, ...],
+        table: BlockTable,
+        path: Path = (),
+        read: Read | None = None,
+    ) -> None:
+        self.parent = parent
+        self.start = parent.end if parent else 0
+        self.tokens = list(tokens)
+        self.spans = spans  # at positions of the whole sequence
+        self.table = table
+        self.path = path  # tokens behind the question, for its reader
+        self.read = read  # what to read at the last token; None: nothing (any more)
+        self.computed = 0
+        self.tail_source: int | None = None  # cached page that this one's last page starts as; held until copied
+
+    @property
+    def end(self) -> int:
+        """Position behind the last token."""
+        return self.start + len(self.tokens)
+
+    @property
+    def position(self) -> int:
+        """Position of the next row."""
+        return self.start + self.computed
+
+    @property
+    def remaining(self) -> int:
+        """Own tokens without K/V."""
+        return len(self.tokens) - self.computed
+
+    @property
+    def live(self) -> bool:
+        """Whether it holds pages."""
+        return bool(self.table.pages)
+
+    def extend(self, token: int, read: Read) -> None:
+        """One decoded token more."""
+        self.tokens.append(token)
+        self.path = (*self.path, token)
+        self.read = read
+
+    def chunk(self, limit: int, bidirectional: bool) -> int:
+        """Rows of the next chunk, at most `limit`; 0 if the next picture does not fit in.
+
+        Where picture rows see to the end of their picture, a chunk never ends inside one.
+        """
+        end = min(self.end, self.position + limit)
+        if bidirectional:
+            end = next((span.start for span in self.spans if span.start < end < span.end), end)
+        return max(0, end - self.position)
+
+
+class Branch:
+    """One question under way: its sequence, the forks on it, and the reader they feed."""
+
+    def __init__(self, question: Question, reader: Reader, base: Sequence) -> None:
+        self.question = question
+        self.reader = reader
+        self.base = base
+        self.forks: list[Sequence] = []
+        for want in reader.begin():
+            if want.path:
+                self._fork(want.path, want.read)
+            else:
+                base.read = want.read
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is there."""
+        return self.reader.answer is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the question itself has been read."""
+        return self.base.read is None or bool(self.base.path)
+
+    def pending(self) -> Iterator[Sequence]:
+        """Sequences that still need rows, parents first."""
+        if self.base.remaining and (self.base.read is not None or self.forks):
+            yield self.base
+        yield from self.forks
+
+    def take(self, sequence: Sequence, values: Floats) -> None:
+        """What was read at the end of one of this branch's sequences; those no longer needed give up their pages."""
+        sequence.read = None
+        for want in self.reader.take(sequence.path, values):
+            if want.extends:
+                sequence.extend(want.path[-1], want.read)
+            else:
+                self._fork(want.path, want.read)
+        if sequence is not self.base:
+            self.forks.remove(sequence)
+            sequence.table.release()
+        if self.done:
+            self.base.table.release()
+
+    def _fork(self, path: Path, read: Read) -> None:
+        self.forks.append(Sequence(self.base, path, (), self.base.table.sibling(), path, read))
+
+
+@dataclass(slots=True)
+class Times:
+    """When a request reached each stage, on the engine's clock. Filled by the scheduler; None: not yet."""
+
+    admitted: float | None = None
+    prefilled: float | None = None  # every question has been read once
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a request took. Filled as it runs; rows of a second run after a preemption count again."""
+
+    prompt_rows: int = 0
+    decode_rows: int = 0
+    cached_rows: int = 0  # positions of the prefix that were not computed at its first run
+    steps: int = 0
+
+
+class Request:
+    """One request inside the engine."""
+
+    def __init__(self, origin: EngineRequest, prefix: Sequence, branches: list[Branch], keys: PageKeys) -> None:
+        self.origin = origin
+        self.prefix = prefix
+        self.branches = branches
+        self.keys = keys
+        self.times = Times()
+        self.usage = Usage()
+        self.prefix_key = keys.at(prefix.end)
+        self.input_tokens = len(prefix.tokens) + sum(len(branch.base.tokens) for branch in branches)
+        self.image_tokens = sum(span.end - span.start for sequence in self.sequences() for span in sequence.spans)
+        self.order = -1  # seniority, given at the first admission
+        self.failures = 0  # steps that raised while it took part
+
+    @property
+    def job_id(self) -> str:
+        return self.origin.job_id
+
+    @property
+    def done(self) -> bool:
+        return all(branch.done for branch in self.branches)
+
+    @property
+    def num_answered(self) -> int:
+        return sum(branch.done for branch in self.branches)
+
+    def sequences(self) -> Iterator[Sequence]:
+        """Every sequence, parents first."""
+        yield self.prefix
+        for branch in self.branches:
+            yield branch.base
+            yield from branch.forks
+
+    def picture(self, span: PictureSpan) -> PatchImage:
+        """The patches behind a span."""
+        return self.origin.images[span.key.partition(":")[0]]
+
+    def checkpoints(self, start: int, end: int, bidirectional: bool) -> list[int]:
+        """Positions in (start, end] of the prefix where its window is worth keeping (MODEL.md §5).
+
+        Each picture's start (another picture may follow the same words) and end, the branch point, and every
+        CHECKPOINT_EVERY tokens outside bidirectional spans.
+        """
+        spans = self.prefix.spans
+        regular = list(range(CHECKPOINT_EVERY, end + 1, CHECKPOINT_EVERY))
+        if bidirectional:
+            regular = [p for p in regular if not any(span.start < p < span.end for span in spans)]
+        starts = [span.start for span in spans if span.start >= PAGE_SIZE]  # a shorter hit is not worth its page
+        wanted = {*regular, *starts, *(span.end for span in spans), self.prefix.end}
+        return [position for position in wanted if start < position <= end]
+
+    def body(self, model: str) -> dict[str, Any]:
+        """The response body, once every question is answered."""
+        answers = {branch.question.name: branch.reader.answer for branch in self.branches}
+        usage = {
+            "input_tokens": self.input_tokens,
+            "output_tokens": sum(branch.reader.output_tokens for branch in self.branches),
+            "image_tokens": self.image_tokens,
+            **asdict(self.usage),
+        }
+        return {"model": model, "answers": answers, "usage": usage}

@@ -1,0 +1,190 @@
+"""One step: the rows of many sequences as a RowBatch, with what must happen before it and who is read after it.
+
+A `Draft` collects parts while the scheduler decides; `build` turns them into arrays. Rows carry K/V to one slot each;
+the rows of a parent's last page go to its children's private copies too, by extra slots where they are in this step and
+by a page copy where they were written before. This file decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from photocall_engine.readout import Read
+from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
+from photocall_engine.runner import PatchImage
+from photocall_engine.sequence import Branch, Request, Sequence
+from photocall_engine.window import pages_for
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The next `rows` rows of one sequence; `branch` is None for a prefix."""
+
+    request: Request
+    branch: Branch | None
+    sequence: Sequence
+    rows: int
+
+    @property
+    def reads(self) -> Read | None:
+        """What is read at its last row."""
+        return self.sequence.read if self.rows == self.sequence.remaining else None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the runner is told, in this order: map changes, pictures, page copies, the batch; then the reads."""
+
+    parts: list[Part]
+    map_changes: list[tuple[int, Ints]]  # filled by the scheduler from the pools
+    encode: list[tuple[str, PatchImage, int]]  # picture key, picture, first arena row
+    pinned: list[str]  # keys of pictures whose arena rows this step reads
+    copy_from: Ints
+    copy_to: Ints
+    batch: RowBatch
+    readers: list[Part]  # who reads row batch.read[i]
+
+    @property
+    def requests(self) -> list[Request]:
+        """Everyone who takes part."""
+        return list(dict.fromkeys(part.request for part in self.parts))
+
+
+@dataclass(slots=True)
+class Draft:
+    """A step being planned, within `left` more rows."""
+
+    left: int
+    parts: dict[Sequence, Part] = field(default_factory=dict)
+    pictures: dict[str, int] = field(default_factory=dict)  # arena row by key, each pinned once
+    encode: list[tuple[str, PatchImage, int]] = field(default_factory=list)
+
+    def add(self, part: Part) -> None:
+        """Its pages are there and its pictures are pinned."""
+        self.parts[part.sequence] = part
+        self.left -= part.rows
+
+    def remove(self, sequence: Sequence) -> None:
+        """It lost its pages while the step was being planned."""
+        part = self.parts.pop(sequence, None)
+        if part is not None:
+            self.left += part.rows
+
+    def unplanned(self, sequence: Sequence) -> int:
+        """Rows that will be missing even after this step."""
+        part = self.parts.get(sequence)
+        return sequence.remaining - (part.rows if part else 0)
+
+    def build(self, map_changes: list[tuple[int, Ints]], bidirectional: bool) -> Step:
+        """Fix the arrays. At least one part."""
+        return _Builder(self, bidirectional).step(map_changes)
+
+
+class _Builder:
+    def __init__(self, draft: Draft, bidirectional: bool) -> None:
+        self._draft = draft
+        self._bidirectional = bidirectional
+        self._first_row: dict[Sequence, int] = {}
+        self._copies: list[tuple[int, int]] = []
+        self._extra: list[tuple[int, int]] = []  # row, slot
+
+    def step(self, map_changes: list[tuple[int, Ints]]) -> Step:
+        parts = list(self._draft.parts.values())
+        row = 0
+        for part in parts:
+            self._first_row[part.sequence] = row
+            row += part.rows
+        columns = [self._columns(part) for part in parts]
+        tokens, pos, slot, kv_hi_sliding, soft_idx = (np.concatenate(column) for column in zip(*columns, strict=True))
+        tables = [part.sequence.table.pages[: pages_for(part.sequence.position + part.rows)] for part in parts]
+        offsets = np.cumsum([0, *map(len, tables)])[:-1]
+        for part in parts:
+            self._fill_tail(part.sequence)
+        readers = [part for part in parts if part.reads is not None]
+        rows = [part.rows for part in parts]
+        batch = RowBatch(
+            tokens=tokens,
+            pos=pos,
+            slot=slot,
+            bt_off=np.repeat(offsets, rows).astype(np.int32),
+            kv_hi=pos + 1,
+            kv_hi_sliding=kv_hi_sliding,
+            block_tables=_ints([page for table in tables for page in table]),
+            extra_row=_ints([row for row, _ in self._extra]),
+            extra_slot=_ints([slot for _, slot in self._extra]),
+            soft_idx=soft_idx,
+            read=_ints([self._first_row[part.sequence] + part.rows - 1 for part in readers]),
+            decode=all(part.rows == 1 == part.sequence.remaining for part in parts),
+        )
+        return Step(
+            parts=parts,
+            map_changes=map_changes,
+            encode=self._draft.encode,
+            pinned=list(self._draft.pictures),
+            copy_from=_ints([source for source, _ in self._copies]),
+            copy_to=_ints([target for _, target in self._copies]),
+            batch=batch,
+            readers=readers,
+        )
+
+    def _columns(self, part: Part) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """tokens, pos, slot, kv_hi_sliding and soft_idx of one part's rows."""
+        sequence = part.sequence
+        start, end = sequence.position, sequence.position + part.rows
+        pos = np.arange(start, end, dtype=np.int32)
+        slot = _ints(sequence.table.pages)[pos // PAGE_SIZE] * PAGE_SIZE + pos % PAGE_SIZE
+        seen, soft = pos + 1, np.full_like(pos, -1)
+        for span in sequence.spans:
+            low, high = max(start, span.start), min(end, span.end)
+            if low < high:
+                first = self._draft.pictures[span.key] + low - span.start
+                soft[low - start : high - start] = np.arange(first, first + high - low, dtype=np.int32)
+                if self._bidirectional:
+                    seen[low - start : high - start] = span.end
+        return _ints(sequence.tokens[sequence.computed : sequence.computed + part.rows]), pos, slot, seen, soft
+
+    def _fill_tail(self, sequence: Sequence) -> None:
+        """Bring what stands in front of the sequence's first row on the same page into its own page."""
+        if sequence.tail_source is not None:
+            self._copies.append((sequence.tail_source, sequence.table.pages[sequence.position // PAGE_SIZE]))
+        page, fill = divmod(sequence.start, PAGE_SIZE)
+        if sequence.computed or not fill:
+            return
+        own = sequence.table.pages[page]
+        written = sequence.start - fill
+        ancestor = sequence.parent
+        while ancestor is not None and not _has_written(ancestor, page):
+            ancestor = ancestor.parent
+        if ancestor is not None:
+            self._copies.append((_written_page(ancestor, page), own))
+            written = min(ancestor.position, sequence.start)
+        for position in range(written, sequence.start):
+            self._extra.append((self._row_of(sequence, position), own * PAGE_SIZE + position % PAGE_SIZE))
+
+    def _row_of(self, sequence: Sequence, position: int) -> int:
+        """The row of this step that an ancestor has at this position."""
+        ancestor = sequence.parent
+        while ancestor is not None and position < ancestor.start:
+            ancestor = ancestor.parent
+        assert ancestor is not None, "the prefix starts at 0"
+        return self._first_row[ancestor] + position - ancestor.position
+
+
+def _has_written(sequence: Sequence, page: int) -> bool:
+    """Whether its page of this index carries everything up to its position already, before this step."""
+    if sequence.position <= page * PAGE_SIZE or not sequence.live:
+        return False
+    return sequence.start <= page * PAGE_SIZE or sequence.computed > 0
+
+
+def _written_page(sequence: Sequence, page: int) -> int:
+    """That page; the cached one where the sequence's own copy is only made in this step."""
+    if sequence.tail_source is not None and page == sequence.position // PAGE_SIZE:
+        return sequence.tail_source
+    return sequence.table.pages[page]
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.asarray(values, dtype=np.int32)
