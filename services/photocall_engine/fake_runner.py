@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
-from photocall_engine.runner import PatchImage
+from photocall_engine.runner import DeviceLost, PatchImage
 
 SEED = np.uint64(0x9E3779B97F4A7C15)
 Entries = NDArray[np.uint64]  # [slots, 4]: position, hash up to here, hash before it, token id
 
 
-class WrongHistory(AssertionError):
-    """A row would have seen something other than its own sequence."""
+class WrongHistory(DeviceLost):
+    """A row would have seen something other than its own sequence: no later answer could be trusted."""
 
 
 def chain(before: int, identity: int) -> int:
@@ -84,9 +84,6 @@ class FakeRunner:
         if first <= 0 < len(vals) and vals[-first] != 0:
             raise WrongHistory("the scratch page is mapped to a sliding page")
         self._map[first : first + len(vals)] = vals
-        mapped = self._map[self._map > 0]
-        if len(np.unique(mapped)) != len(mapped):
-            raise WrongHistory("two pages share one sliding page")
 
     def copy_pages(self, src: Ints, dst: Ints) -> None:
         if set(src.tolist()) & set(dst.tolist()):
@@ -104,6 +101,9 @@ class FakeRunner:
     def forward(self, batch: RowBatch) -> None:
         if batch.num_rows > self.max_rows:
             raise ValueError(f"{batch.num_rows} rows, at most {self.max_rows}")
+        mapped = self._map[self._map > 0]
+        if len(np.unique(mapped)) != len(mapped):
+            raise WrongHistory("two pages share one sliding page")
         self.batches.append(batch)
         extra: dict[int, list[int]] = {}
         for row, slot in zip(batch.extra_row.tolist(), batch.extra_slot.tolist(), strict=True):

@@ -177,7 +177,7 @@ class PrefixCache:
             yield chain[index - 1]
 
     def _keep_window(self, keys: PageKeys, pages: Sequence[int], position: int) -> None:
-        """Make `position` a checkpoint, unless it is one or its window alone is over the bound."""
+        """Make `position` a checkpoint, the most recent one; the least recent ones go where that is over the bound."""
         target = keys.at(position)
         if self._nodes[target].window is not None:
             return
@@ -189,14 +189,12 @@ class PrefixCache:
             if not self._pool.window_holds(node.page):
                 self._rebind(node, pages[index])  # the same content, and this copy still has its sliding page
             window.append(node.page)
-        while self._checkpoints and len(self._window_held | Counter(window)) > self._max_window:
-            self._drop_window(next(iter(self._checkpoints)))
-        if len(window) > self._max_window:
-            return
         self._pool.hold_window(window)
         self._window_held.update(window)
         self._nodes[target].window = window
         self._checkpoints[target] = None
+        while len(self._window_held) > self._max_window:
+            self._drop_window(next(iter(self._checkpoints)))
 
     def _rebind(self, node: _Node, page: int) -> None:
         self._pool.hold([page])
