@@ -122,7 +122,8 @@ class JobRecord:
     deadline_at: float
     lease_until: float
     fence: int
-    failures: int
+    failures: int  # of processes that held it
+    returns: int  # from the engine to prep, for want of a patch blob
     attempts: int
     version: int  # changes with every visible change: the ETag
     result: dict[str, Any] | None
@@ -169,6 +170,7 @@ class JobRecord:
             lease_until=real("lease_until"),
             fence=int(real("fence")),
             failures=int(real("failures")),
+            returns=int(real("returns")),
             attempts=int(real("attempts")),
             version=int(real("version")),
             result=packed("result"),

@@ -31,6 +31,7 @@ from photocall.wire import Wire, pack, unpack
 MAX_AGE_S = DAY_S  # a live job has no TTL, but this
 MAX_FAILURES = 3  # of the process under the same job: then it is poison
 CONTROL_LIMIT = 1000
+ENDS = {"cancelled": JobStatus.CANCELLED, "deadline_exceeded": JobStatus.EXPIRED}  # other refusals: failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +128,16 @@ class Operations:
 
         return self._call("accept", new.job_id, own_keys, (*args, *pairs), parse, now)
 
-    def lease(self, job_id: str, stage: Stage, now: float | None = None) -> Call[Lease | None]:
-        """Take a job; None when there is nothing to do for this stage now."""
+    def lease(
+        self, job_id: str, stage: Stage, cause: Header | None = None, now: float | None = None
+    ) -> Call[Lease | None]:
+        """Take a job; None when there is nothing to do for this stage now. With a cause, `busy` is added too."""
+        busy = self.wire.encode(Status(job_id, "busy", stage), cause=cause) if cause else b""
 
         def parse(found: list[Any] | None) -> Lease | None:
             return None if found is None else Lease(job_id, int(found[0]), int(found[1]), unpack(found[2]))
 
-        return self._call("lease", job_id, (), (stage,), parse, now)
+        return self._call("lease", job_id, (), (stage, busy), parse, now)
 
     def renew(self, lease: Lease, now: float | None = None) -> Call[bool]:
         """Keep a lease. False: lost, cancelled or out of time; the work is not wanted any more."""
@@ -192,7 +196,7 @@ class Operations:
             fields |= {"result": pack(dict(outcome.body)), "usage": pack(dict(outcome.body.get("usage", {})))}
             event = Result(lease.job_id)
         else:
-            status = JobStatus.CANCELLED if outcome.code == "cancelled" else JobStatus.FAILED
+            status = ENDS.get(outcome.code, JobStatus.FAILED)
             fields |= {"error": pack(outcome.to_error())}
             event = Error(lease.job_id, status.value, outcome.to_error())
         cancelled, cancelled_event = self._cancelled(lease.job_id, lease.cause)

@@ -24,7 +24,7 @@ from photocall.jobs import (
     Stage,
     StreamRef,
 )
-from photocall.messages import Message, StreamText
+from photocall.messages import Header, Message, StreamText
 from photocall.operations import Operations, Policy
 from photocall.scripts import Argument, run, run_async
 from photocall.wire import Wire, pack
@@ -66,9 +66,12 @@ class Records:
             raise JobGone(job_id) if self.redis.exists(keys.tombstone(job_id)) else UnknownJob(job_id)
         return JobRecord.from_hash(job_id, raw)
 
-    def lease(self, job_id: str, stage: Stage) -> Lease | None:
-        """Take a job for a stage; None: gone, ended, held, or not this stage's. A message for it is then a replay."""
-        return run(self.redis, self.operations.lease(job_id, stage, self._now()))
+    def lease(self, job_id: str, stage: Stage, cause: Header | None = None) -> Lease | None:
+        """Take a job for a stage; None: gone, ended, held, or not this stage's. A message for it is then a replay.
+
+        With the request's header as `cause`, the `busy` event is added with the lease.
+        """
+        return run(self.redis, self.operations.lease(job_id, stage, cause, self._now()))
 
     def renew(self, lease: Lease) -> bool:
         """Keep a lease for another while; every 2 s. False: stop, the work is not wanted any more."""

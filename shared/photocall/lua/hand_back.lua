@@ -12,6 +12,7 @@ if holds(ARGV[10]) then
     redis.call('HSET', JOB, 'status', 'queued', 'stage', ARGV[11])
     if ARGV[11] == 'preparing' then
       redis.call('HDEL', JOB, 'prepared')
+      redis.call('HINCRBY', JOB, 'returns', 1)
       redis.call('ZADD', OUTBOX, now + tonumber(ARGV[13]), job_id)
     else
       redis.call('XADD', KEYS[10], '*', 'm', ARGV[12])

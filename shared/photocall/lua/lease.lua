@@ -1,5 +1,5 @@
 -- Take a job for one stage. Nobody may hold it: a lease that ended is given on by the sweeper alone, which counts it.
--- ARGV  10 stage ('preparing' | 'running')
+-- ARGV  10 stage ('preparing' | 'running')  11 busy event ('' = the holder adds it)
 -- Gives {fence, attempt, request header} or nothing.
 
 local stage = ARGV[10]
@@ -14,5 +14,6 @@ local fence = redis.call('HINCRBY', JOB, 'fence', 1)
 local attempt = number('failures') + 1
 redis.call('HSET', JOB, 'status', stage, 'attempts', attempt)
 if number('started_at') == 0 then redis.call('HSET', JOB, 'started_at', now) end
+emit(ARGV[11])
 changed()
 return { fence, attempt, get('header') }
