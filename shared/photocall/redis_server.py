@@ -68,6 +68,7 @@ class RedisServer:
             "maxmemory": str(max_memory),
             "maxmemory-policy": "noeviction",
             "daemonize": "no",
+            "loglevel": "warning",
         }
         return [str(self.binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
 

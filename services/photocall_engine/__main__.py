@@ -1,0 +1,225 @@
+"""The engine's process: reads the settings, loads the model, proves itself, serves until SIGTERM, drains, exits 0."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from types import FrameType
+
+import numpy as np
+
+from photocall import failpoints
+from photocall.blobs import open_blobs
+from photocall.connections import connect
+from photocall.grid import ProcessorConfig, ProcessorConfigError, grid_for
+from photocall.logs import fields, set_up
+from photocall.messages import EngineInfo
+from photocall.records import Policy, Records
+from photocall.settings import EngineSettings, SettingsError
+from photocall.wire import Wire
+from photocall_engine.calibration import Calibration, CalibrationError
+from photocall_engine.control import Control
+from photocall_engine.edges import HandedBack
+from photocall_engine.engine import Engine, build_engine
+from photocall_engine.fake_runner import FakeRunner
+from photocall_engine.intake import RedisIntake
+from photocall_engine.lease_book import LeaseBook
+from photocall_engine.model.config import read_config
+from photocall_engine.model.fields import ConfigError
+from photocall_engine.outlet import RedisOutlet
+from photocall_engine.pulse import Pulse
+from photocall_engine.runner import DeviceLost, ModelRunner
+from photocall_engine.self_test import SelfTestError, run_self_test
+from photocall_engine.sizing import PoolSizes, plan_pools
+from photocall_engine.tokenizer import ChatTokenizer, TokenizerError
+
+log = logging.getLogger(__name__)
+
+UNUSABLE = 2  # the exit status for settings or a checkpoint that cannot be used
+FLUSH_S = 5.0
+CHECK_EVERY_S = 10.0
+TYPICAL_PICTURE = (1280, 720)
+
+
+class UnusableModelError(Exception):
+    """Weights that cannot be read, or a device that is not there."""
+
+
+UNUSABLE_ERRORS = (
+    SettingsError,
+    ConfigError,
+    CalibrationError,
+    TokenizerError,
+    ProcessorConfigError,
+    UnusableModelError,
+    OSError,
+)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checkpoint ready to run."""
+
+    name: str
+    runner: ModelRunner
+    tokenizer: ChatTokenizer
+    calibration: Calibration
+    processor: ProcessorConfig | None  # None: it sees no pictures
+
+
+def main() -> int:
+    """0 when stopped, 1 when the device is lost or the self-test fails, 2 for what cannot be used."""
+    set_up("engine")
+    try:
+        settings = EngineSettings.from_env(os.environ)
+        failpoints.arm(settings)
+        model = load_model(settings)
+    except UNUSABLE_ERRORS as error:
+        print(f"photocall engine: {error}", file=sys.stderr)
+        return UNUSABLE
+    try:
+        serve(settings, model)
+    except (DeviceLost, SelfTestError) as error:
+        log.error("the engine ends: %s", error)
+        return 1
+    log.info("stopped")
+    return 0
+
+
+def load_model(settings: EngineSettings) -> Model:
+    """Read the checkpoint. Raises what `main` lists."""
+    config = read_config(settings.model)
+    tokenizer = ChatTokenizer(settings.model)
+    sizes = plan_pools(config.text, settings.pages)
+    runner: ModelRunner
+    if settings.runner == "fake":
+        runner = FakeRunner(vocab_size=tokenizer.vocab_size, max_rows=settings.max_rows, sliding_pages=256)
+    else:
+        runner = _torch_runner(settings, sizes)
+    processor = None if config.vision is None else ProcessorConfig.read(settings.model)
+    calibration = Calibration.load(settings.model)
+    return Model(settings.model_name, runner, tokenizer, calibration, processor)
+
+
+def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
+    from photocall_engine.kernels import UnsupportedDevice
+    from photocall_engine.model.weights import WeightError
+    from photocall_engine.torch_runner import TorchRunner
+
+    try:
+        return TorchRunner.load(
+            settings.model,
+            device=settings.device,
+            num_pages=sizes.num_pages,
+            sliding_pages=sizes.sliding_pages,
+            max_rows=settings.max_rows,
+            soft_capacity=sizes.soft_capacity,
+            threads=settings.threads or os.cpu_count(),
+        )
+    except (WeightError, UnsupportedDevice) as error:
+        raise UnusableModelError(str(error)) from error
+
+
+def serve(settings: EngineSettings, model: Model) -> None:
+    """Put the parts together and run until a signal or a shutdown request. Raises DeviceLost or SelfTestError."""
+    engine_id = settings.engine_id or f"{socket.gethostname()}-{os.getpid()}"
+    wire = Wire(settings.signing_key(), session=engine_id)
+    client = connect(settings.redis_url)
+    records = Records(client, wire, Policy.from_settings(settings))
+    leases = LeaseBook(records)
+    blobs = open_blobs(settings.blobs, settings.blob_bytes)
+    intake = RedisIntake(
+        client, wire, records, blobs, leases, engine_id, model.processor.hash if model.processor else ""
+    )
+    outlet = RedisOutlet(records, leases)
+    build = partial(
+        build_engine,
+        runner=model.runner,
+        tokenizer=model.tokenizer,
+        calibration=model.calibration,
+        model=model.name,
+        clock=time.time,
+        token_budget=settings.token_budget,
+        max_requests=settings.max_requests,
+        numerics=settings.numerics,
+    )
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    grid = grid_for(*TYPICAL_PICTURE, model.processor.budget) if model.processor else None
+    took_s = run_self_test(build, grid)
+    model.runner.set_sliding_map(0, np.zeros(model.runner.num_pages, dtype=np.int32))
+    model.runner.enable_graphs()
+    engine: Engine = build(intake, outlet)
+    pulse = Pulse(client, wire, leases, _info(engine, settings, engine_id, model.name, leases))
+    control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason))
+    log.info("ready", extra=fields(engine=engine_id, model=model.name, self_test_s=round(took_s, 3)))
+    for part in (outlet, pulse, control, intake):
+        part.start()
+    try:
+        _run(engine, stop)
+        log.info("draining", extra=fields(held=len(leases), drain_s=settings.drain_s))
+        intake.stop()
+        for request in intake.take(len(leases), 0.0):
+            outlet.publish(request, HandedBack("the engine is shutting down"))
+        engine.run(stop.is_set, settings.drain_s)
+    finally:
+        control.stop()
+        if not outlet.stop(FLUSH_S):
+            log.warning("answers were left to the sweeper", extra=fields(held=len(leases)))
+        pulse.stop()
+
+
+def _run(engine: Engine, stop: threading.Event) -> None:
+    """Step after step; the invariants are checked now and then while nobody waits. Raises DeviceLost, PageError."""
+    checked_at = time.monotonic()
+    while not stop.is_set():
+        if not engine.step() and time.monotonic() - checked_at > CHECK_EVERY_S:
+            engine.check()
+            checked_at = time.monotonic()
+
+
+def _info(
+    engine: Engine, settings: EngineSettings, engine_id: str, model: str, leases: LeaseBook
+) -> Callable[[], EngineInfo]:
+    started_at = time.time()
+
+    def info() -> EngineInfo:
+        pages = engine.scheduler.pages
+        return EngineInfo(
+            engine_id=engine_id,
+            model=model,
+            device=settings.device,
+            ready=True,
+            load=len(leases),
+            capacity=settings.max_requests,
+            pages_free=pages.free,
+            pages_total=pages.num_pages - 1,
+            started_at=started_at,
+        )
+
+    return info
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def handler(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, handler)
+
+
+def _asked(stop: threading.Event, reason: str) -> None:
+    log.info("asked to shut down: %s", reason)
+    stop.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

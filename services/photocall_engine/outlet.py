@@ -1,0 +1,118 @@
+"""RedisOutlet: outcomes and events to the job records, in order, by a thread of its own.
+
+The engine's loop never waits for Redis. While Redis is away or full, an answer is kept and tried again for as long as
+its lease lasts; the lease book goes on renewing it.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+import redis
+from redis.exceptions import OutOfMemoryError
+
+from photocall import failpoints, jobs
+from photocall.logs import fields
+from photocall.messages import Progress, StreamText
+from photocall.records import Records
+from photocall_engine.edges import Answered, EngineRequest, Outcome, Refused
+from photocall_engine.intake import Ticket
+from photocall_engine.lease_book import LeaseBook
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_S, LAST_RETRY_S = 0.1, 2.0
+
+Write: TypeAlias = "tuple[EngineRequest, Callable[[Ticket], object], bool]"  # the last: it ends the request
+
+
+class RedisOutlet:
+    """The engine's outlet over a synchronous client of its own."""
+
+    def __init__(self, records: Records, leases: LeaseBook) -> None:
+        self._records = records
+        self._leases = leases
+        self._writes: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._giving_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what is left; False when time ran out, which leaves the rest to the sweeper."""
+        self._writes.put(None)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._giving_up.set()
+            self._thread.join()
+            return False
+        return True
+
+    def publish(self, request: EngineRequest, outcome: Outcome) -> None:
+        """See Outlet. A request that was cancelled, or that is handed back, goes back: its record knows which."""
+
+        def write(ticket: Ticket) -> None:
+            if isinstance(outcome, Answered | Refused):
+                failpoints.reach("engine.publish")
+                self._records.publish(ticket.lease, _outcome(outcome, ticket), ticket.ref)
+            else:
+                self._records.hand_back(ticket.lease, "running", ticket.ref)
+
+        self._writes.put((request, write, True))
+
+    def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
+        """See Outlet."""
+        job_id = request.job_id
+
+        def write(ticket: Ticket) -> None:
+            if kind == "stream":
+                text = StreamText(job_id, data["question"], data["offset"], data["text"])
+                self._records.event(ticket.lease, text)
+            else:
+                done, total = data["answered"], data["questions"]
+                value = {"done": done, "total": total}
+                self._records.progress(ticket.lease, Progress(job_id, "running", done, total), value)
+
+        self._writes.put((request, write, False))
+
+    def _run(self) -> None:
+        while (item := self._writes.get()) is not None:
+            request, write, last = item
+            try:
+                self._until_written(request, write, last)
+            except Exception:
+                log.exception("a write failed", extra=fields(job=request.job_id))
+            if last:
+                self._leases.remove(request.job_id)
+
+    def _until_written(self, request: EngineRequest, write: Callable[[Ticket], object], last: bool) -> None:
+        retry_s = FIRST_RETRY_S
+        while True:
+            try:
+                write(cast(Ticket, request.ticket))
+                return
+            except (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError) as error:
+                if isinstance(error, OutOfMemoryError) and not last:
+                    return  # an event is worth no wait
+                if self._giving_up.is_set() or not self._leases.holds(request.job_id):
+                    log.warning("an answer is given up: %s", error, extra=fields(job=request.job_id))
+                    return
+                log.warning("cannot write: %s", error, extra=fields(job=request.job_id, retry_s=retry_s))
+                self._giving_up.wait(retry_s)
+                retry_s = min(2 * retry_s, LAST_RETRY_S)
+
+
+def _outcome(outcome: Answered | Refused, ticket: Ticket) -> jobs.Outcome:
+    """The engine's outcome in the record's terms, with the time before the engine."""
+    if isinstance(outcome, Refused):
+        return jobs.Refused(outcome.code, outcome.message, outcome.data)
+    timings = dict(outcome.timings)
+    timings["queue"] = timings.get("queue", 0.0) + ticket.queued_s
+    timings["prepare"] = ticket.prepare_s
+    return jobs.Answered(outcome.body, timings)
