@@ -80,13 +80,15 @@ def main() -> int:
     set_up("engine")
     try:
         settings = EngineSettings.from_env(os.environ)
-        failpoints.arm(settings)
         model = load_model(settings)
     except UNUSABLE_ERRORS as error:
         print(f"photocall engine: {error}", file=sys.stderr)
         return UNUSABLE
     try:
         serve(settings, model)
+    except SettingsError as error:
+        print(f"photocall engine: {error}", file=sys.stderr)
+        return UNUSABLE
     except (DeviceLost, SelfTestError) as error:
         log.error("the engine ends: %s", error)
         return 1
@@ -157,6 +159,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
     took_s = run_self_test(build, grid)
     model.runner.set_sliding_map(0, np.zeros(model.runner.num_pages, dtype=np.int32))
     model.runner.enable_graphs()
+    failpoints.arm(settings)  # not before: the self-test is not the work that a test wants to see die
     engine: Engine = build(intake, outlet)
     pulse = Pulse(client, wire, leases, _info(engine, settings, engine_id, model.name, leases))
     control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from photocall import failpoints
 from photocall.errors import PhotocallError
 from photocall_engine.calibration import Calibration
 from photocall_engine.composer import Composer
@@ -89,6 +90,7 @@ class Engine:
         step = self.scheduler.plan(self._clock())
         if step is None:
             return False
+        failpoints.reach("engine.step")
         try:
             values = execute(self._runner, step)
         except DeviceLost:

@@ -10,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from photocall import failpoints
 from photocall.logs import fields, set_up
 from photocall.settings import GatewaySettings, SettingsError
 from photocall_gateway.app import create_app
@@ -65,6 +66,7 @@ def main() -> int:
     set_up("gateway")
     try:
         settings = GatewaySettings.from_env(os.environ)
+        failpoints.arm(settings)
         check_bind(settings)
         app = create_app(settings)
     except SettingsError as error:

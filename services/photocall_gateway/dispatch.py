@@ -13,7 +13,9 @@ import time
 from typing import Protocol
 
 from redis.exceptions import RedisError
+from starlette.background import BackgroundTasks
 
+from photocall import failpoints
 from photocall.errors import CodedError, QueueFull, StoreFull
 from photocall.images import AsyncImageStore
 from photocall.jobs import Accepted, NewJob
@@ -70,9 +72,11 @@ class Dispatcher:
         body_bytes: int,
         idempotency_key: str | None = None,
         metadata: dict[str, str] | None = None,
+        after_response: BackgroundTasks | None = None,
     ) -> Accepted:
         """Keep a request. When this returns, its job ends in an answer or a clear error.
 
+        The queue follows at once, or with `after_response` when the caller has its answer already.
         Raises IdempotencyMismatch, QueueFull and StoreFull with a time to come back, or Redis' errors: then no job was
         accepted.
         """
@@ -100,12 +104,15 @@ class Dispatcher:
             raise
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()
-            if new.images:
+            if new.images and after_response is not None:
+                after_response.add_task(self._enqueue, new)
+            elif new.images:
                 await self._enqueue(new)
         return accepted
 
     async def _enqueue(self, new: NewJob) -> None:
         """The sweeper does the same from the outbox two seconds later, so a failure here is no failure of the job."""
+        failpoints.reach("gateway.enqueue")
         try:
             await asyncio.to_thread(self._queue.enqueue, new.job_id, 1, new.priority)
             await self._records.clear_outbox(new.job_id)

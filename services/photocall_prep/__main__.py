@@ -9,6 +9,7 @@ import socket
 import sys
 import warnings
 
+from photocall import failpoints
 from photocall.blobs import open_blobs
 from photocall.connections import connect
 from photocall.grid import ProcessorConfig, ProcessorConfigError
@@ -32,7 +33,9 @@ def main() -> int:
     logging.getLogger("rq").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
     try:
-        worker = compose(PrepSettings.from_env(os.environ))
+        settings = PrepSettings.from_env(os.environ)
+        failpoints.arm(settings)
+        worker = compose(settings)
     except (SettingsError, ProcessorConfigError) as error:
         print(f"photocall prep: {error}", file=sys.stderr)
         return 2

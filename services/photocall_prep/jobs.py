@@ -15,6 +15,7 @@ from typing import Any
 import redis
 from redis.exceptions import OutOfMemoryError
 
+from photocall import failpoints
 from photocall.asks import Ask
 from photocall.errors import JobGone, UnknownJob
 from photocall.grid import Grid
@@ -115,6 +116,7 @@ class Preparer:
         name = _name(record, sha256)
         if data is None:
             raise _Refusal("image_lost", f"the bytes of image {name} are gone", name, sha256)
+        failpoints.reach("prep.decode")
         try:
             prepared = self._prep.prepare(data, self._shelf.budget)
         except ImageRefused as refused:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable
 
+from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -34,6 +35,7 @@ async def create(request: Request) -> Response:
     s = services(request)
     key = idempotency_key(request)
     wait_s = preferred_wait_s(request, s.settings.max_wait_s)
+    after_response = BackgroundTasks() if wait_s is None else None
     async with first_upload(s.redis, owner(request), key):
         body = await read_body(request, s.settings.max_body_bytes)
         arguments = (body, s.limits, MAX_DEADLINE_S)
@@ -51,6 +53,7 @@ async def create(request: Request) -> Response:
             body_bytes=len(body.data),
             idempotency_key=key,
             metadata=options.metadata,
+            after_response=after_response,
         )
     headers = {"location": f"/v1/jobs/{accepted.job_id}"}
     if wait_s is None:
@@ -61,7 +64,9 @@ async def create(request: Request) -> Response:
     done = wait_s is not None and record.status.terminal
     if not done:
         headers["retry-after"] = str(POLL_AFTER_S)
-    return await _job(s, record, 200 if done else 202, headers)
+    response = await _job(s, record, 200 if done else 202, headers)
+    response.background = after_response
+    return response
 
 
 async def read(request: Request) -> Response:
