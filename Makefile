@@ -1,7 +1,7 @@
 # Every target is one call of ops/dev.py (standard library only); without make: python3 ops/dev.py demo
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help demo up down logs status test check bench eval-mini stack-test clean
+.PHONY: help demo up down logs status test check docs bench eval-mini stack-test clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F' ## ' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -26,6 +26,9 @@ test: ## set up and run ruff, mypy and the whole suite
 
 check: ## ruff and mypy only
 	@$(PYTHON) ops/dev.py check
+
+docs: ## write the generated parts of the documents
+	@$(PYTHON) ops/dev.py docs
 
 bench: ## time one picture with four questions, 20 questions on a picture, and where the time goes
 	@$(PYTHON) ops/dev.py bench

@@ -157,6 +157,12 @@ def check(_: list[str]) -> int:
     return 0
 
 
+def docs(arguments: list[str]) -> int:
+    """Write the generated parts of the documents."""
+    set_up("dev")
+    return run_in_venv(["-m", "ops.docs", *arguments])
+
+
 def bench(arguments: list[str]) -> int:
     set_up(RUN_EXTRAS)
     return run_in_venv(["-m", "ops.bench.pipeline", *arguments])
@@ -180,6 +186,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "status": status,
     "test": test,
     "check": check,
+    "docs": docs,
     "bench": bench,
     "eval-mini": eval_mini,
     "stack-test": stack_test,

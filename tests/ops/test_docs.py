@@ -1,0 +1,54 @@
+"""The documents say what the code says: the file list, the settings, and the twelve files of a request."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ops import docs
+from photocall.settings import table
+
+
+def test_every_file_of_the_rooms_is_in_architecture_as_it_describes_itself() -> None:
+    text = docs.ARCHITECTURE.read_text()
+    assert text == docs.with_file_list(text), "run: make docs"
+
+
+def test_every_folder_with_code_is_listed() -> None:
+    with_code = {
+        str(path.parent.relative_to(docs.ROOT))
+        for room in ("shared", "services", "ops")
+        for path in (docs.ROOT / room).rglob("*.py")
+    }
+    assert with_code <= set(docs.FOLDERS)
+
+
+def test_the_settings_table_is_the_code_s() -> None:
+    text = docs.SETTINGS.read_text()
+    assert text == docs.with_generated(text, table()), "run: make docs"
+
+
+def test_one_request_can_be_followed_through_at_most_twelve_files_of_the_engine() -> None:
+    (sentence,) = re.findall(
+        r"To follow a request through the engine, read: (.*?)\. ", docs.ARCHITECTURE.read_text(), re.DOTALL
+    )
+    names = re.findall(r"`([\w/]+)`", sentence)
+    assert 0 < len(names) <= 12
+    for name in names:
+        assert (docs.ROOT / "services" / "photocall_engine" / f"{name}.py").exists()
+
+
+def test_files_named_in_the_prose_exist() -> None:
+    prose = docs.ARCHITECTURE.read_text().partition(docs.BEGIN)[0]
+    sources = {
+        path.name for room in ("shared", "services", "ops") for path in (docs.ROOT / room).rglob("*") if path.is_file()
+    }
+    named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.(?:py|lua))`", prose)}
+    assert len(named) > 15
+    assert named <= sources
+
+
+def test_a_file_that_says_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no"):
+        docs.with_generated("no marks here", "x")
