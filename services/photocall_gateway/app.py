@@ -33,6 +33,7 @@ from photocall_gateway.routes import health, jobs, models, systemone
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
+from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader
 
 ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *models.ROUTES, *health.ROUTES]
@@ -83,10 +84,9 @@ def create_app(
         try:
             yield
         finally:
-            reading.cancel()
+            await stop(reading)
             await parts.sync_calls.close()
             await asyncio.to_thread(sweeper.stop)
-            await asyncio.gather(reading, return_exceptions=True)
             await client.aclose()
             await client.connection_pool.disconnect()
             blocking.close()

@@ -37,7 +37,8 @@ class Drain:
         while self.open:
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), max(0.0, ends - loop.time()))
+                async with asyncio.timeout_at(ends):
+                    await self._changed.wait()
             except TimeoutError:
                 return False
         return True

@@ -51,7 +51,8 @@ async def sse(
             if terminal:
                 return
             try:
-                await asyncio.wait_for(woken.wait(), REREAD_S)
+                async with asyncio.timeout(REREAD_S):
+                    await woken.wait()
             except TimeoutError:
                 if loop.time() - quiet_since >= KEEPALIVE_S:
                     quiet_since = loop.time()

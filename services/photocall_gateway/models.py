@@ -23,7 +23,8 @@ class ModelNames:
         """Raises CodedError `unknown_model`; None asks for whatever is served."""
         if asked is None or asked == self.name or any(fnmatchcase(asked, alias) for alias in self.aliases):
             return
-        raise CodedError("unknown_model", f"Unknown model: {asked[:80]}", loc=["model"])
+        shown = asked if len(asked) <= 80 else "a name that is too long"
+        raise CodedError("unknown_model", f"Unknown model: {shown}", loc=["model"])
 
     def listing(self) -> dict[str, Any]:
         """Both lists in one body: `models` as System One's clients read it, `data` as OpenAI's do."""

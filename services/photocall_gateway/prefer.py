@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from photocall_gateway.tasks import stop
+
 T = TypeVar("T")
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
 
@@ -33,9 +35,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
         raise ClientDisconnect
     finally:
         for task in (working, leaving):
-            if not task.done():
-                task.cancel()
-                await asyncio.wait((task,))
+            await stop(task)
 
 
 async def _left(request: Request) -> None:

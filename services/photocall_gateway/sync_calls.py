@@ -24,6 +24,7 @@ from photocall.records import AsyncRecords
 from photocall_gateway.dispatch import Dispatcher, late_failure
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.parsing import ParsedRequest
+from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader, ended, wait_for
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class SyncCalls:
         try:
             yield asking
         finally:
-            noting.cancel()
+            await stop(noting)
             if not asking.answered:  # the time was over, or the caller left
                 watcher = asyncio.create_task(self._give_up_unless_asked(job_id))
                 self._watchers.add(watcher)
@@ -133,9 +134,8 @@ class SyncCalls:
 
     async def close(self) -> None:
         """Stop looking after abandoned jobs; they run to their end."""
-        for watcher in self._watchers:
-            watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        for watcher in tuple(self._watchers):
+            await stop(watcher)
 
 
 def _useful(record: JobRecord) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -99,10 +99,9 @@ async def wait_for(
                 continue
             if enough(record) or left <= 0:
                 return record
-            try:
-                await asyncio.wait_for(woken.wait(), min(reread_s, left))
-            except TimeoutError:
-                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(reread_s, left)):
+                    await woken.wait()
 
 
 def ended(record: JobRecord) -> bool:

@@ -135,7 +135,8 @@ def parse_question(name: str, raw: object) -> Question:
             msg = f"Question type 'box' is not answered by this version: {known}"
             raise InvalidField(("questions", name, "type"), msg, "unsupported_type")
         case _:
-            msg = f"Unknown question type {kind[:40]!r}: {known}"
+            shown = repr(kind) if len(kind) <= 40 else "of a long name"  # which may be a picture in the wrong place
+            msg = f"Unknown question type {shown}: {known}"
             raise InvalidField(("questions", name, "type"), msg, "union_tag_invalid")
 
 
