@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
-from rq import Queue
+from rq import Queue, worker_registration
 from rq.exceptions import NoSuchJobError
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
@@ -112,10 +112,11 @@ class PrepWorker(SimpleWorker):
         return connection
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """RQ beats several times per job; once in five seconds is enough."""
+        """RQ beats several times per job and claims minutes; once in five seconds, for half a minute, is enough."""
         if time.monotonic() - self._beat_at >= HEARTBEAT_S:
             self._beat_at = time.monotonic()
-            super().heartbeat(timeout, pipeline)
+            super().heartbeat(WORKER_TTL_S, pipeline)
+            worker_registration.register(self, pipeline)  # others drop it while it looks dead
 
     def _maintain(self) -> None:
         if not self._born:
