@@ -153,8 +153,8 @@ def test_bits_in_ever_larger_batches(checkpoint: Checkpoint, threads: int) -> No
     pager = Pager(runner)
     prompt = pager.place(Prompt(words(7, 30)))
     alone = letters(runner, [(prompt, 0, 30)], 29)
-    others = crowd(pager, 3, 80)
-    for count in (2, 11, 80):
+    others = crowd(pager, 3, 40)
+    for count in (2, 11, 40):
         parts = [*others[:count], (prompt, 0, 30)]
         assert np.array_equal(letters(runner, parts, last_row(parts)), alone), f"with {count} others"
 

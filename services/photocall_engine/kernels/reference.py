@@ -3,8 +3,8 @@
 A row's bits never depend on its neighbours. Linears get a multiple of `row_tile` rows, for which the BLAS gives every
 row the same bits at every place and for every count; that is checked with the model's own weight shapes when it is
 loaded, and where it does not hold linears run tile by tile. Attention works in blocks of fixed shape; sums run in a
-fixed order; gelu is spelled out, because the library's differs in the last bit between the body and the end of a
-vector.
+fixed order; gelu is spelled out, because the library's gelu (and sigmoid) differ in the last bit between the body and
+the end of a vector, which its exp does not.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class ReferenceKernels:
         return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
 
     def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        # gelu(x) = x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), the tanh form written without its 0.5 and 1
-        inner = gate.square().mul_(_GELU_CUBIC).add_(_GELU_LINEAR).mul_(gate).sigmoid_()
-        return inner.mul_(gate).mul_(up)
+        # gelu(x) = x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))): the tanh form, as one exp and one division
+        turned = gate.square().mul_(-_GELU_CUBIC).add_(-_GELU_LINEAR).mul_(gate).exp_().add_(1.0)
+        return (gate * up).div_(turned)
 
     def write_kv(self, kv: LayerKv, k: torch.Tensor, v: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> None:
         kv.k.index_copy_(1, slot, k.index_select(0, row).transpose(0, 1))
