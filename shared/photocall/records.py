@@ -1,4 +1,4 @@
-"""The job records: one owner of every retry, kept in Redis, changed by scripts only (SEMANTICS in PROTOCOL.md).
+"""The job records: one owner of every retry, kept in Redis, changed by scripts only (the rules: PROTOCOL.md).
 
 `Records` is for prep, the engine and the sweeper, `AsyncRecords` for the gateway; both run the same calls.
 """

@@ -1,0 +1,117 @@
+"""Patch blobs in a directory and on a Redis: whole or not there, bounded, the longest unused first to go."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from photocall import keys
+from photocall.blobs import BlobStore, DirBlobs, RedisBlobs, open_blobs
+from photocall.redis_server import RedisServer
+
+
+@pytest.fixture(params=["dir", "redis"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> BlobStore:
+    return open_blobs(f"dir:{tmp_path / 'blobs'}" if request.param == "dir" else redis_server.url)
+
+
+def test_put_and_get(store: BlobStore) -> None:
+    assert store.get("a-140-x") is None
+    store.put("a-140-x", b"\x00\x01")
+    assert store.get("a-140-x") == b"\x00\x01"
+    store.put("a-140-x", b"\x02")
+    assert store.get("a-140-x") == b"\x02"
+    assert store.sweep() == 0
+
+
+def test_urls(tmp_path: Path, redis_server: RedisServer) -> None:
+    assert isinstance(open_blobs(f"dir:{tmp_path}"), DirBlobs)
+    assert isinstance(open_blobs(redis_server.url), RedisBlobs)
+
+
+def test_the_directory_is_private(tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir(mode=0o777)
+    DirBlobs(tmp_path / "blobs")
+    assert stat.S_IMODE((tmp_path / "blobs").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("key", ["", ".hidden", "../x", "a/b", "a\x00b", "x" * 300])
+def test_a_key_is_a_plain_name(tmp_path: Path, key: str) -> None:
+    store = DirBlobs(tmp_path / "blobs")
+    with pytest.raises(ValueError, match="cannot name a blob"):
+        store.put(key, b"x")
+    with pytest.raises(ValueError, match="cannot name a blob"):
+        store.get(key)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "blobs"]
+
+
+def test_a_real_key_is_a_name(tmp_path: Path) -> None:
+    DirBlobs(tmp_path).put(keys.blob_key("0" * 64, 1120, "f" * 16), b"x")
+
+
+def test_the_longest_unused_goes_first(tmp_path: Path) -> None:
+    store = DirBlobs(tmp_path, max_bytes=800)
+    for number in range(7):
+        store.put(f"b{number}", bytes(100))
+        os.utime(tmp_path / f"b{number}", (number, number))
+    assert store.get("b0") is not None  # used now
+    store.put("b7", bytes(100))
+    assert store.get("b1") is None
+    assert store.get("b0") is not None
+    assert store.get("b7") is not None
+
+
+def test_it_stays_within_its_bound(tmp_path: Path) -> None:
+    stores = [DirBlobs(tmp_path, max_bytes=100_000) for _ in range(2)]  # two prep workers
+    for number in range(400):
+        stores[number % 2].put(f"b{number}", bytes(1000))
+        held = sum(file.stat().st_size for file in tmp_path.iterdir())
+        assert held <= 100_000
+
+
+def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = DirBlobs(tmp_path)
+    for number in range(10):
+        store.put(f"b{number}", bytes(100))
+        os.utime(tmp_path / f"b{number}", (number, number))
+    write, failures = Path.write_bytes, iter([True])
+
+    def full_once(path: Path, data: bytes) -> int:
+        if next(failures, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", full_once)
+    store.put("new", bytes(100))
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["b5", "b6", "b7", "b8", "b9", "new"]
+
+
+def test_another_failure_to_write_is_raised_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, data: bytes) -> int:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    store = DirBlobs(tmp_path)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(OSError, match="Permission denied"):
+        store.put("a", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_written_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
+    store = DirBlobs(tmp_path)
+    (tmp_path / ".old").write_bytes(b"x")
+    (tmp_path / ".new").write_bytes(b"x")
+    os.utime(tmp_path / ".old", (time.time() - 3600, time.time() - 3600))
+    assert store.sweep() == 1
+    assert [file.name for file in tmp_path.iterdir()] == [".new"]
+
+
+def test_redis_blobs_have_a_time_to_live(redis_server: RedisServer) -> None:
+    store = RedisBlobs(redis_server.url)
+    store.put("a", b"x")
+    assert 3590 < store._redis.ttl(keys.blob("a")) <= 3600
