@@ -19,7 +19,7 @@ from photocall_gateway.services import Services
 
 log = logging.getLogger(__name__)
 
-CLOSE_S = 5  # for connections to close once every call is answered
+CLOSE_S = 2  # for connections to close once every call is answered
 LINGER_S = 0.5  # after the drain has begun, new calls on open connections are still told so
 
 
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called on a signal, in the main thread, between two steps of anything."""
         if self._loop is None or self._parts.drain.started:
-            self.should_exit = True
+            self.should_exit = self.force_exit = True
         else:
             self._loop.call_soon_threadsafe(self._start_draining)
 

@@ -64,7 +64,7 @@ def create_app(
         settings=settings,
         redis=client,
         records=records,
-        events=AsyncEvents(client, wire),
+        events=AsyncEvents(client, wire, policy.event_limit),
         dispatcher=dispatcher,
         sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),
         wakes=wakes,
