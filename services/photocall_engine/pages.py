@@ -2,8 +2,9 @@
 
 A full page carries K/V of the full-attention layers; while somebody's window still covers it, a sliding page is mapped
 beside it for the sliding layers. Both are counted: a *hold* keeps the full page, a *window hold* keeps its sliding
-page, and nobody has a window hold on a page that is not held. Page 0 of both pools is scratch and never handed out.
-This file knows neither sequences nor tensors.
+page, and nobody has a window hold on a page that is not held. Holds of the prefix cache are marked as kept, so that
+what only the cache holds can be counted as room. Page 0 of both pools is scratch and never handed out. This file knows
+neither sequences nor tensors.
 """
 
 from __future__ import annotations
@@ -19,6 +20,40 @@ class PageError(AssertionError):
     """A broken invariant of the pools: a defect of the program, never of a request."""
 
 
+class Holds:
+    """Holds by page. `idle` counts the pages that are kept and have no other hold; `num_kept` all that are kept."""
+
+    def __init__(self, num_pages: int) -> None:
+        self.of = [0] * num_pages
+        self._kept = [0] * num_pages
+        self.idle = 0
+        self.num_kept = 0
+
+    def is_idle(self, page: int) -> bool:
+        """Whether it is kept and nobody else holds it."""
+        return 0 < self._kept[page] == self.of[page]
+
+    def add(self, page: int, kept: bool) -> None:
+        """One hold more."""
+        self._change(page, 1, kept)
+
+    def remove(self, page: int, kept: bool) -> bool:
+        """One hold less; True if it was the last."""
+        if not (self._kept if kept else self.of)[page]:
+            raise PageError(f"page {page} is released more often than it is held")
+        self._change(page, -1, kept)
+        return not self.of[page]
+
+    def _change(self, page: int, by: int, kept: bool) -> None:
+        self.idle -= self.is_idle(page)
+        self.of[page] += by
+        if kept:
+            self.num_kept -= self._kept[page] > 0
+            self._kept[page] += by
+            self.num_kept += self._kept[page] > 0
+        self.idle += self.is_idle(page)
+
+
 class Pages:
     """Full pages 1..num_pages-1 and, where the model has sliding layers, sliding pages 1..sliding_pages."""
 
@@ -27,8 +62,8 @@ class Pages:
             raise ValueError(f"a pool of {num_pages} pages holds nothing beside its scratch page")
         self.num_pages = num_pages
         self.sliding_pages = sliding_pages
-        self._holds = [0] * num_pages
-        self._window_holds = [0] * num_pages
+        self.holds = Holds(num_pages)
+        self.window_holds = Holds(num_pages)
         self._sliding_map = [0] * num_pages
         self._free = list(range(num_pages - 1, 0, -1))
         self._free_sliding = list(range(sliding_pages, 0, -1))
@@ -44,68 +79,46 @@ class Pages:
         """Sliding pages that nobody holds."""
         return len(self._free_sliding)
 
-    def room(self) -> int:
-        """Pages that `reserve` could hand out now."""
-        return min(len(self._free), len(self._free_sliding)) if self.sliding_pages else len(self._free)
-
     def reserve(self, count: int) -> list[int] | None:
         """New pages with their sliding pages, one hold and one window hold each; None takes nothing: not now."""
-        if count > self.room():
+        if count > len(self._free) or (self.sliding_pages and count > len(self._free_sliding)):
             return None
         pages = [self._free.pop() for _ in range(count)]
         for page in pages:
-            self._holds[page] = 1
+            self.holds.add(page, kept=False)
             if self.sliding_pages:
-                self._window_holds[page] = 1
+                self.window_holds.add(page, kept=False)
                 self._map(page, self._free_sliding.pop())
         return pages
 
-    def hold(self, pages: Iterable[int]) -> None:
+    def hold(self, pages: Iterable[int], kept: bool = False) -> None:
         """One more hold on each page."""
         for page in pages:
-            if not self._holds[page]:
+            if not self.holds.of[page]:
                 raise PageError(f"page {page} is free and cannot be shared")
-            self._holds[page] += 1
+            self.holds.add(page, kept)
 
-    def release(self, pages: Iterable[int]) -> None:
+    def release(self, pages: Iterable[int], kept: bool = False) -> None:
         """Give up one hold on each page; the last one frees it, by when no window hold may be left."""
         for page in pages:
-            if not self._holds[page]:
-                raise PageError(f"page {page} is released more often than it is held")
-            self._holds[page] -= 1
-            if not self._holds[page]:
-                if self._window_holds[page]:
-                    raise PageError(f"page {page} is freed while {self._window_holds[page]} windows need it")
+            if self.holds.remove(page, kept):
+                if self.window_holds.of[page]:
+                    raise PageError(f"page {page} is freed while {self.window_holds.of[page]} windows need it")
                 self._free.append(page)
 
-    def hold_window(self, pages: Iterable[int]) -> None:
-        """One more window hold on each page; its sliding page must still be there."""
-        if not self.sliding_pages:
-            return
-        for page in pages:
+    def hold_window(self, pages: Iterable[int], kept: bool = False) -> None:
+        """One more window hold on each page; its sliding page must still be there. Nothing without sliding layers."""
+        for page in pages if self.sliding_pages else ():
             if not self._sliding_map[page]:
                 raise PageError(f"the sliding page of page {page} is gone and cannot be shared")
-            self._window_holds[page] += 1
+            self.window_holds.add(page, kept)
 
-    def release_window(self, pages: Iterable[int]) -> None:
+    def release_window(self, pages: Iterable[int], kept: bool = False) -> None:
         """Give up one window hold on each page; the last one returns the sliding page to its pool."""
-        if not self.sliding_pages:
-            return
-        for page in pages:
-            if not self._window_holds[page]:
-                raise PageError(f"the sliding page of page {page} is released more often than it is held")
-            self._window_holds[page] -= 1
-            if not self._window_holds[page]:
+        for page in pages if self.sliding_pages else ():
+            if self.window_holds.remove(page, kept):
                 self._free_sliding.append(self._sliding_map[page])
                 self._map(page, 0)
-
-    def holds(self, page: int) -> int:
-        """How many hold this page."""
-        return self._holds[page]
-
-    def window_holds(self, page: int) -> int:
-        """How many hold its sliding page."""
-        return self._window_holds[page]
 
     def take_map_changes(self) -> list[tuple[int, Ints]]:
         """What the sliding map must be told before the next forward: runs of (first page, sliding pages)."""
@@ -131,28 +144,30 @@ class Pages:
         for pages in holders:
             for page in pages:
                 expected[page] += 1
-        for pages in windows:
+        for pages in windows if self.sliding_pages else ():
             for page in pages:
                 expected_window[page] += 1
         for page in range(self.num_pages):
-            if self._holds[page] != expected[page]:
-                raise PageError(f"page {page}: {self._holds[page]} holds counted, {expected[page]} holders found")
-            wanted = expected_window[page] if self.sliding_pages else 0
-            if self._window_holds[page] != wanted:
-                raise PageError(f"page {page}: {self._window_holds[page]} window holds counted, {wanted} found")
-            if wanted and not expected[page]:
+            held, wanted = self.holds.of[page], expected[page]
+            if held != wanted:
+                raise PageError(f"page {page}: {held} holds counted, {wanted} holders found")
+            windowed, wanted = self.window_holds.of[page], expected_window[page]
+            if windowed != wanted:
+                raise PageError(f"page {page}: {windowed} window holds counted, {wanted} found")
+            if windowed and not held:
                 raise PageError(f"page {page}: a window needs it, but nobody holds it")
-            if bool(self._sliding_map[page]) != bool(wanted):
-                raise PageError(f"page {page} maps to {self._sliding_map[page]} with {wanted} window holds")
-        self._check_pool("page", self._free, [p for p in range(1, self.num_pages) if self._holds[p]], self.num_pages)
+            if bool(self._sliding_map[page]) != bool(windowed):
+                raise PageError(f"page {page} maps to {self._sliding_map[page]} with {windowed} window holds")
+        self._check_pool("page", self._free, [p for p in range(1, self.num_pages) if expected[p]], self.num_pages)
         mapped = [sliding for sliding in self._sliding_map if sliding]
         self._check_pool("sliding page", self._free_sliding, mapped, self.sliding_pages + 1)
+        for counts in (self.holds, self.window_holds):
+            if counts.idle != sum(map(counts.is_idle, range(self.num_pages))):
+                raise PageError(f"{counts.idle} idle pages counted")
 
     def _check_pool(self, what: str, free: list[int], used: list[int], size: int) -> None:
         if sorted(free + used) != list(range(1, size)):
-            raise PageError(
-                f"{what}s lost or handed out twice: {len(free)} free, {len(used)} in use, {size - 1} in all"
-            )
+            raise PageError(f"{what}s lost or handed out twice: {len(free)} free, {len(used)} used, {size - 1} in all")
 
     def _map(self, page: int, sliding: int) -> None:
         self._sliding_map[page] = sliding

@@ -94,8 +94,6 @@ class PrefixCache:
         self._checkpoints: OrderedDict[bytes, None] = OrderedDict()  # keys of nodes with a window, least recent first
         self._fills: dict[bytes, Counter[int]] = {}  # by parent: fills of the frozen pages behind it
         self._children: Counter[bytes] = Counter()  # by parent: pages that stand on it
-        self._held: Counter[int] = Counter()  # by page: nodes that hold it
-        self._window_held: Counter[int] = Counter()  # by page: checkpoints that keep its sliding page
 
     def lookup(self, keys: PageKeys, bidirectional: Collection[tuple[int, int]] = ()) -> Hit:
         """The longest prefix complete in both pools that does not end inside one of the bidirectional spans."""
@@ -137,24 +135,13 @@ class PrefixCache:
     def make_room(self, pages: int) -> bool:
         """Evict until the pool could hand out so many pages; True if anything was given up."""
         changed = False
-        while self._pool.free < pages and (key := self._idle_leaf()) is not None:
+        while self._pool.free < pages and (key := self._next_out()) is not None:
             self._drop(key)
             changed = True
         while self._window and self._pool.free_sliding < pages and (key := self._idle_checkpoint()) is not None:
             self._drop_window(key)
             changed = True
         return changed
-
-    def reclaimable(self) -> tuple[int, int]:
-        """(full, sliding) pages that nobody but the cache holds."""
-        full = sum(self._pool.holds(page) == count for page, count in self._held.items())
-        sliding = sum(self._pool.window_holds(page) == count for page, count in self._window_held.items())
-        return full, sliding
-
-    @property
-    def window_pages(self) -> int:
-        """Sliding pages that checkpoints keep."""
-        return len(self._window_held)
 
     def holders(self) -> tuple[list[list[int]], list[list[int]]]:
         """(holds, window holds) of the cache, for `Pages.check`."""
@@ -186,26 +173,22 @@ class PrefixCache:
         for index in range(first, last + 1):
             key = target if index == last else keys.pages[index]
             node = self._nodes[key]
-            if not self._pool.window_holds(node.page):
+            if not self._pool.window_holds.of[node.page]:
                 self._rebind(node, pages[index])  # the same content, and this copy still has its sliding page
             window.append(node.page)
-        self._pool.hold_window(window)
-        self._window_held.update(window)
+        self._pool.hold_window(window, kept=True)
         self._nodes[target].window = window
         self._checkpoints[target] = None
-        while len(self._window_held) > self._max_window:
+        while self._pool.window_holds.num_kept > self._max_window:
             self._drop_window(next(iter(self._checkpoints)))
 
     def _rebind(self, node: _Node, page: int) -> None:
-        self._pool.hold([page])
-        self._unhold(self._held, node.page)
-        self._pool.release([node.page])
+        self._pool.hold([page], kept=True)
+        self._pool.release([node.page], kept=True)
         node.page = page
-        self._held[page] += 1
 
     def _add(self, node: _Node) -> None:
-        self._pool.hold([node.page])
-        self._held[node.page] += 1
+        self._pool.hold([node.page], kept=True)
         self._children[node.parent] += 1
         self._nodes[node.key] = node
         if node.fill < PAGE_SIZE:
@@ -216,8 +199,7 @@ class PrefixCache:
             self._drop_window(key)
         node = self._nodes.pop(key)
         self._unhold(self._children, node.parent)
-        self._unhold(self._held, node.page)
-        self._pool.release([node.page])
+        self._pool.release([node.page], kept=True)
         if node.fill < PAGE_SIZE:
             fills = self._fills[node.parent]
             self._unhold(fills, node.fill)
@@ -228,23 +210,23 @@ class PrefixCache:
         del self._checkpoints[key]
         node = self._nodes[key]
         assert node.window is not None, "only checkpoints are listed"
-        self._pool.release_window(node.window)
-        for page in node.window:
-            self._unhold(self._window_held, page)
+        self._pool.release_window(node.window, kept=True)
         node.window = None
 
-    def _idle_leaf(self) -> bytes | None:
-        """The least recently used page that only the cache holds and nothing cached stands on."""
-        for key, node in self._nodes.items():
-            if not self._children[key] and self._pool.holds(node.page) == self._held[node.page]:
-                return key
-        return None
+    def _next_out(self) -> bytes | None:
+        """The least recently used page that nothing cached stands on and only the cache holds.
+
+        Where such pages all have others in use standing on them, a page in use, so that those come free.
+        """
+        leaves = (key for key in self._nodes if not self._children[key])
+        idle = (key for key in leaves if self._pool.holds.is_idle(self._nodes[key].page))
+        return next(idle, next(iter(self._nodes)) if self._pool.holds.idle else None)
 
     def _idle_checkpoint(self) -> bytes | None:
         """The least recently used checkpoint that keeps a sliding page which no sequence needs."""
         for key in self._checkpoints:
             window = self._nodes[key].window or ()
-            if any(self._pool.window_holds(page) == self._window_held[page] for page in window):
+            if any(map(self._pool.window_holds.is_idle, window)):
                 return key
         return None
 

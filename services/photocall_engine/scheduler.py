@@ -115,8 +115,8 @@ class Scheduler:
         """Whether its prompt fits beside what the running ones will still take. Decoded tokens are not counted."""
         if not self.running or request in self._suspects:
             return True
-        full, sliding = self.cache.reclaimable()
-        full, sliding = full + self.pages.free, sliding + self.pages.free_sliding
+        full = self.pages.free + self.pages.holds.idle
+        sliding = self.pages.free_sliding + self.pages.window_holds.idle
         for other in (*self.running, request):
             need = self._outstanding(other)
             full, sliding = full - need[0], sliding - need[1]

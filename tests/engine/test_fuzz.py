@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
-from photocall_engine.engine import Answered, Cancelled, Outcome
+from photocall_engine.engine import Answered, Cancelled, Outcome, Refused
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.rows import RowBatch
 from photocall_engine.runner import PatchImage
@@ -55,7 +55,7 @@ def some_question(chance: random.Random, name: str) -> Question:
         return Choice(name, "Which?", tuple(Option(f"{i}") for i in range(28)))
     if kind == "number":
         return Number(name, "How many?", 0, chance.choice((5, 30, 400)), 1)
-    return Text(name, "Say.", chance.randint(1, 20))
+    return Text(name, "Say.", chance.choice((1, 20, 90)))
 
 
 def some_request(chance: random.Random) -> tuple[Any, list[Question], dict[str, PatchImage]]:
@@ -83,13 +83,13 @@ def test_a_crowd_changes_no_answer(tokenizer: ChatTokenizer, seed: int) -> None:
     chance = random.Random(seed)
     window = chance.choice((0, 16, 33, 64, 200))
     model = {"sliding_window": window, "bidirectional_images": chance.random() < 0.6}
-    pages = chance.randint(36, 90)
+    pages = chance.choice((chance.randint(16, 30), chance.randint(30, 90)))
     runner = Stumbles(
         random.Random(seed + 1),
         0.0 if chance.random() < 0.7 else 0.02,
         vocab_size=tokenizer.vocab_size,
         num_pages=pages,
-        sliding_pages=chance.randint(26, 60) if window else 0,
+        sliding_pages=chance.randint(20, 60) if window else 0,
         soft_capacity=chance.choice((24, 60)),
         **model,
     )
@@ -128,6 +128,8 @@ def test_a_crowd_changes_no_answer(tokenizer: ChatTokenizer, seed: int) -> None:
             assert isinstance(lone, Answered)
             assert outcome.body["answers"] == lone.body["answers"]
             assert outcome.body["usage"]["output_tokens"] == lone.body["usage"]["output_tokens"]
+        elif isinstance(outcome, Refused) and outcome.code == "prompt_too_long":
+            assert outcome.data["tokens"] > outcome.data["limit"] == made.engine.scheduler.limits.max_tokens
         else:
             assert runner.stumbled, outcome
     made.engine.scheduler.cache.clear()
