@@ -111,7 +111,7 @@ SCHEMAS: dict[str, Schema] = {
             "properties": {"position": {"type": "integer"}, "eta_s": {"type": ["number", "null"]}},
         },
         usage={"type": ["object", "null"]},
-        timings={"type": ["object", "null"]},
+        timings={"type": ["object", "null"], "description": "Seconds by stage."},
         attempts={"type": "integer"},
         urls=_object(self={"type": "string"}, cancel={"type": "string"}, events={"type": "string"}),
         metadata={"type": "object"},

@@ -11,9 +11,11 @@ STAGES = ("queue", "prepare", "prefill", "readout")
 
 
 def stages_ms(record: JobRecord) -> dict[str, float]:
-    """Milliseconds by stage. `queue` is whatever was not work: waiting for prep, for the engine, for room in a step."""
-    prepare = record.prepared_at - record.started_at if record.prepared_at else 0.0
-    work = {"prepare": max(0.0, prepare) * 1000} | {stage: record.timings.get(stage, 0.0) for stage in STAGES[2:]}
+    """Milliseconds by stage. `queue` is whatever was not work: waiting for prep, for the engine, for room in a step.
+
+    The record's timings are seconds, written by the engine.
+    """
+    work = {stage: record.timings.get(stage, 0.0) * 1000 for stage in STAGES[1:]}
     total = max(0.0, record.completed_at - record.created_at) * 1000
     return {"queue": max(0.0, total - sum(work.values())), **work}
 

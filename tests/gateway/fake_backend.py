@@ -52,7 +52,7 @@ def answered(ask: Ask, record: JobRecord) -> Outcome:
     answers = {question.name: answer(question) for question in ask.questions}
     usage = {"input_tokens": 42, "output_tokens": len(answers), "image_tokens": 140 * len(ask.images)}
     body = {"model": "photocall-mini", "answers": answers, "usage": usage}
-    return Answered(body, {"prefill": 12.5, "readout": 1.25})
+    return Answered(body, {"queue": 0.001, "prepare": 0.0, "prefill": 0.0125, "readout": 0.00125})
 
 
 class FakeBackend:
