@@ -78,7 +78,8 @@ class RedisIntake:
         self._processor_hash = processor_hash
         self._dead = DeadLetters(client)
         self._ready: queue.SimpleQueue[EngineRequest] = queue.SimpleQueue()
-        self._wanted = 0  # requests the engine has room for, beyond those that are ready
+        self._wanted = 0  # requests the engine has room for, beyond those that are ready or being fetched
+        self._fetching = 0
         self._room = threading.Condition()
         self._stopped = threading.Event()
         self._reclaimed_at = float("-inf")
@@ -99,7 +100,7 @@ class RedisIntake:
     def take(self, limit: int, wait_s: float) -> list[EngineRequest]:
         """See Intake."""
         with self._room:
-            self._wanted = limit - self._ready.qsize()
+            self._wanted = limit - self._ready.qsize() - self._fetching
             if self._wanted > 0:
                 self._room.notify()
         taken: list[EngineRequest] = []
@@ -120,9 +121,9 @@ class RedisIntake:
                 if self._wanted <= 0:
                     self._room.wait(1.0)
                     continue
-                wanted, self._wanted = self._wanted, 0
+                self._fetching, self._wanted = self._wanted, 0
             try:
-                self._fetch(wanted)
+                self._fetch(self._fetching)
             except ResponseError as error:
                 if not str(error).startswith("NOGROUP"):
                     raise
@@ -130,6 +131,9 @@ class RedisIntake:
             except redis.RedisError as error:
                 log.warning("cannot take requests: %s", error, extra=fields(retry_s=AWAY_S))
                 self._stopped.wait(AWAY_S)
+            finally:
+                with self._room:
+                    self._fetching = 0
 
     def _fetch(self, wanted: int) -> None:
         """One look at the lanes, blocking a while when both are empty."""
@@ -195,13 +199,17 @@ class RedisIntake:
             self._acknowledge(ref)
             return None
         self._leases.add(lease)
+        request: EngineRequest | None = None
         try:
             request = self._load(self._records.get(job_id), lease, ref)
         except (UnknownJob, JobGone):  # deleted since
             self._acknowledge(ref)
-            request = None
-        if request is None:
-            self._leases.remove(job_id)
+        except (ValueError, LookupError, TypeError) as error:  # a record that cannot be read fails its own job
+            log.exception("a job cannot be loaded", extra=fields(job=job_id))
+            self._records.publish(lease, Refused("internal", f"the job cannot be loaded: {error}"), ref)
+        finally:
+            if request is None:  # also when Redis went away: then the lease ends, and the sweeper gives the job on
+                self._leases.remove(job_id)
         return request
 
     def _load(self, record: JobRecord, lease: Lease, ref: StreamRef) -> EngineRequest | None:

@@ -67,7 +67,7 @@ def run_self_test(build: Callable[[Intake, Outlet], Engine], grid: Grid | None) 
 
 
 def _request(grid: Grid | None) -> EngineRequest:
-    question = Noul("grey", f"Is {KEY} grey?")
+    question = Noul("grey", "Is it grey?")
     if grid is None:
         return EngineRequest("self-test", Ask(None, "text alone", (question,), {}), {})
     patches = np.full((grid.num_patches, 768), 128, dtype=np.uint8)
