@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from photocall.asks import asset_pattern
 from photocall.questions import Choice, Json, Noul, Number, Question, Score, Text
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
@@ -49,12 +50,12 @@ class TokenRun:
 
 def state_pieces(state: Json, keys: Collection[str]) -> list[Piece]:
     """The state as compact JSON in the caller's key order (a bare string as it is), pictures in place of their keys."""
-    return _merge([*_render(state, _matcher(keys), bare=True), "\n"])
+    return _merge([*_render(state, asset_pattern(keys), bare=True), "\n"])
 
 
 def question_pieces(question: Question, keys: Collection[str]) -> list[Piece]:
     """Everything of one question that the model reads, from the line break before it to the last word of the user."""
-    match = _matcher(keys)
+    match = asset_pattern(keys)
     lines: list[list[Piece]] = []
     if question.instructions is not None:
         lines.append(_render(question.instructions, match, bare=True))
@@ -120,19 +121,12 @@ def _tokenize(
 def _option(code: str, label: str | None, description: Json, match: re.Pattern[str] | None) -> list[Piece]:
     pieces: list[Piece] = [f"{code}) "]
     if label is not None:
-        pieces += _render(label, match, bare=True)
+        pieces.append(label)  # a label is a name: asset keys in it do not count
     if label is not None and description is not None:
         pieces.append(": ")
     if description is not None:
         pieces += _render(description, match, bare=True)
     return pieces
-
-
-def _matcher(keys: Collection[str]) -> re.Pattern[str] | None:
-    """Finds asset keys in a string; the longest wins where one key starts with another."""
-    if not keys:
-        return None
-    return re.compile("|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True)))
 
 
 def _render(value: Json, match: re.Pattern[str] | None, bare: bool = False) -> list[Piece]:
