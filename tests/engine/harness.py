@@ -26,19 +26,24 @@ from photocall_engine.runner import ModelRunner, PatchImage
 from photocall_engine.tokenizer import ChatTokenizer
 
 SPECIAL = ("<pad>", "<eos>", "<bos>", "<|turn>", "<turn|>", "<|image>", "<image|>", "<|image|>")
+NUM_TOKENS = len(SPECIAL) + 95 + 1 + 256
+PICTURE_MARKS = {"boi_token_id": 5, "eoi_token_id": 6, "image_token_id": 7}
 TEMPLATE = "<bos>{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n{% endfor %}<|turn>model\n"
 
 
 def write_tokenizer(directory: Path) -> Path:
-    """A checkpoint directory without weights whose tokens are the printable ASCII characters and single bytes."""
+    """Give a checkpoint directory a tokenizer of the printable ASCII characters and single bytes, NUM_TOKENS in all.
+
+    Without a `config.json` it gets one, with the ids of the picture marks and nothing else.
+    """
     pieces = [*SPECIAL, *string.printable[:95], "\n", *(f"<0x{byte:02X}>" for byte in range(256))]
     tokenizer = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, [], byte_fallback=True))
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
     tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<bos>", "eos_token": "<eos>"}))
-    ids = {"image_token_id": SPECIAL.index("<|image|>"), "boi_token_id": 5, "eoi_token_id": 6}
-    (directory / "config.json").write_text(json.dumps(ids))
+    if not (directory / "config.json").exists():
+        (directory / "config.json").write_text(json.dumps(PICTURE_MARKS))
     (directory / "chat_template.jinja").write_text(TEMPLATE)
     return directory
 

@@ -1,0 +1,191 @@
+"""The same request, the same bits: alone, in a crowd, in chunks, behind a cached prefix, and after a preemption.
+
+Through the whole engine and the real runner, on small random checkpoints and on the shipped model; one thread setting.
+What is compared are the values every reader got (letter logits, whole rows of logits), byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import Gemma4Config, Gemma4ForConditionalGeneration
+
+from photocall.questions import Noul, Number, Question, Score, Text
+from photocall_engine.readout import Floats
+from photocall_engine.runner import PatchImage
+from photocall_engine.sequence import Request, Sequence
+from photocall_engine.steps import Step
+from photocall_engine.tokenizer import ChatTokenizer
+from photocall_engine.torch_runner import TorchRunner
+from photocall_engine.window import pages_for
+from tests.engine.checkpoints import DENSE, ETYPE, VISION, randomise
+from tests.engine.harness import NUM_TOKENS, PICTURE_MARKS, Bench, choice, picture, write_tokenizer
+
+MINI = Path(__file__).parents[2] / "models" / "mini"
+KINDS = {"dense": DENSE, "etype": ETYPE}
+Bits = dict[tuple[str, tuple[int, ...]], bytes]  # by question and path
+
+STATE = {"rules": "Look at both and answer for what is on the left. ", "left": "img-1", "right": "img-2"}
+IMAGES = {"img-1": picture(1, 9, 12), "img-2": picture(2, 6, 6)}
+QUESTIONS: tuple[Question, ...] = (
+    choice("c", "red", "green", "blue"),
+    Noul("n", "Is img-2 the larger one?"),
+    Score("s", "How sure?", ("not", "somewhat", "very")),
+    Number("k", "How many?", 0, 40, 1),
+    Text("t", "What is it?", 6),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bits are promised for one thread setting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=[*KINDS, *(["mini"] if list(MINI.glob("*.safetensors")) else [])])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with weights and a tokenizer."""
+    if request.param == "mini":
+        return MINI
+    directory = tmp_path_factory.mktemp(request.param)
+    sizes = {"vocab_size": NUM_TOKENS, "vocab_size_per_layer_input": NUM_TOKENS}
+    others = {"video_token_id": 300, "audio_token_id": 301, "boa_token_id": 302, "eoa_token_index": 303}
+    settings: dict[str, Any] = PICTURE_MARKS | others
+    torch.manual_seed(1)
+    config = Gemma4Config(text_config=KINDS[request.param] | sizes, vision_config=dict(VISION), **settings)
+    model = Gemma4ForConditionalGeneration(config)
+    randomise(model)
+    model.save_pretrained(directory, max_shard_size="100KB")
+    return write_tokenizer(directory)
+
+
+class Recorded:
+    """A bench on the real runner that keeps what every reader of a job got, and how often a job was preempted."""
+
+    def __init__(self, checkpoint: Path, num_pages: int = 400, **fields: Any) -> None:
+        runner = TorchRunner.load(
+            checkpoint, num_pages=num_pages, sliding_pages=num_pages - 1, max_rows=2048, soft_capacity=512
+        )
+        self.bench = Bench(runner, ChatTokenizer(checkpoint), **fields)
+        self.bits: dict[str, Bits] = {}
+        self.preempted: list[str] = []
+        scheduler = self.bench.engine.scheduler
+        account, preempt = scheduler.account, scheduler._preempt
+
+        def recording(step: Step, values: Mapping[Sequence, Floats], now: float) -> list[Request]:
+            for part in step.readers:
+                assert part.branch is not None
+                key = part.branch.question.name, part.sequence.path
+                self.bits.setdefault(part.request.job_id, {})[key] = values[part.sequence].tobytes()
+            return account(step, values, now)
+
+        def counting(request: Request, draft: Any) -> None:
+            self.preempted.append(request.job_id)
+            preempt(request, draft)
+
+        scheduler.account = recording  # type: ignore[method-assign]
+        scheduler._preempt = counting  # type: ignore[method-assign]
+
+    def ask(self, job_id: str, images: Mapping[str, PatchImage] = IMAGES, **fields: Any) -> None:
+        self.bench.ask(job_id, STATE, *QUESTIONS, images=dict(images), **fields)
+
+
+@pytest.fixture(scope="module")
+def alone(checkpoint: Path) -> Bits:
+    """What the request reads alone, in one chunk, with nothing cached."""
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("job")
+    made.bench.run()
+    bits = made.bits["job"]
+    assert {name for name, _ in bits} == {"c", "n", "s", "k", "t"}
+    letters = [np.frombuffer(bits[name, ()], dtype=np.float32) for name in ("c", "n", "s")]
+    assert all(values.std() > 1e-3 for values in letters), "logits that are all equal would prove nothing"
+    return bits
+
+
+def test_another_picture_gives_other_bits(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("job", images=IMAGES | {"img-1": picture(3, 9, 12)})
+    made.bench.run()
+    assert made.bits["job"]["c", ()] != alone["c", ()]
+
+
+def test_among_sixteen(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=700, num_pages=900)
+    for i in range(15):
+        made.ask(f"other-{i}", images={"img-1": picture(10 + i, 6, 9), "img-2": picture(30 + i)})
+        if i == 7:
+            made.ask("job")
+            made.bench.step()
+    made.bench.run()
+    assert made.bits["job"] == alone
+
+
+@pytest.mark.parametrize("token_budget", [37, 64])
+def test_in_chunks(checkpoint: Path, alone: Bits, token_budget: int) -> None:
+    made = Recorded(checkpoint, token_budget=token_budget)
+    made.ask("job")
+    made.bench.run()
+    assert made.bench.body("job")["usage"]["steps"] > 5
+    assert made.bits["job"] == alone
+
+
+def test_behind_a_cached_prefix(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("first")
+    made.bench.run()
+    made.ask("job")
+    made.bench.run()
+    assert made.bench.body("job")["usage"]["cached_rows"] > 50
+    assert made.bits["job"] == alone
+
+
+def test_behind_a_prefix_cached_up_to_the_second_picture(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("first", images=IMAGES | {"img-2": picture(5, 6, 6)})
+    made.bench.run()
+    made.ask("job")
+    made.bench.run()
+    usage = made.bench.body("job")["usage"]
+    assert 0 < usage["cached_rows"] == usage["input_tokens"] - usage["prompt_rows"]
+    assert usage["prompt_rows"] > IMAGES["img-2"].num_soft
+    assert made.bits["job"] == alone
+
+
+def test_after_a_preemption(checkpoint: Path, alone: Bits) -> None:
+    """A batch request half way through its chunks gives its pages to an interactive one, and starts again."""
+    roomy = Recorded(checkpoint)
+    composed = roomy.bench.engine.composer.compose(roomy.bench.ask("job", STATE, *QUESTIONS, images=IMAGES))
+    longest = max(branch.base.end + branch.reader.longest() for branch in composed.branches)
+    made = Recorded(checkpoint, num_pages=pages_for(longest) + 5, token_budget=37)
+    made.ask("job", priority="batch")
+    for _ in range(2):
+        made.bench.step()
+    made.ask("urgent", images={"img-1": picture(7, 9, 12), "img-2": picture(8, 6, 6)})
+    made.bench.run()
+    assert "job" in made.preempted
+    usage = made.bench.body("job")["usage"]
+    assert usage["prompt_rows"] + usage["cached_rows"] > usage["input_tokens"]
+    assert made.bits["job"] == alone
+
+
+def test_after_a_preemption_in_the_middle_of_an_answer(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("job")
+    while ("t", ()) not in made.bits.get("job", {}) or len([key for key in made.bits["job"] if key[0] == "t"]) < 3:
+        made.bench.step()
+    scheduler = made.bench.engine.scheduler
+    [request] = scheduler.running
+    scheduler._preempt(request, None)
+    scheduler.cache.clear()
+    made.bench.run()
+    assert made.preempted == ["job"]
+    assert made.bits["job"] == alone
