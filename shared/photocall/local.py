@@ -77,7 +77,7 @@ class LocalStack:
                 ProcessSpec(
                     "redis",
                     server.command(settings.redis_memory),
-                    told,
+                    {name: value for name, value in environ.items() if not name.startswith("PHOTOCALL_")},
                     stop_s=REDIS_STOP_S,
                     ready=lambda: answers(server.url),
                 )
