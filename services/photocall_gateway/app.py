@@ -73,7 +73,12 @@ def create_app(
         metrics=metrics,
         drain=drain,
         readiness=Readiness(client, wire),
-        limits=Limits(settings.max_decompressed_bytes, settings.max_image_bytes, settings.max_images),
+        limits=Limits(
+            max_decompressed_bytes=settings.max_decompressed_bytes,
+            max_text_chars=settings.max_text_chars,
+            max_image_bytes=settings.max_image_bytes,
+            max_images=settings.max_images,
+        ),
     )
 
     @asynccontextmanager

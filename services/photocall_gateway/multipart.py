@@ -18,7 +18,7 @@ from photocall.errors import CodedError
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-MAX_PARTS = 1001  # as many pictures as a request may have questions, and the request itself
+MAX_PARTS = 65  # the request, and a picture for each asset
 
 
 @dataclass(slots=True)

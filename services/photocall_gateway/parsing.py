@@ -22,13 +22,19 @@ from photocall_gateway.multipart import parse_form
 
 _NOT_YET = ("webhook", "budget", "order", "calibration")  # fields of a native job that change its answer
 MAX_METADATA = 16
+MAX_ASSETS = 64  # keys; each is looked for at every place of the text
+MAX_KEY_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one request, in bytes where not said otherwise. `max_images` counts distinct pictures."""
+    """Bounds on one request, in bytes where not said otherwise. `max_images` counts distinct pictures.
+
+    `max_text_chars`: state and questions as JSON. What is longer fits no model, and would hold up tokenizers.
+    """
 
     max_decompressed_bytes: int
+    max_text_chars: int
     max_image_bytes: int
     max_images: int
 
@@ -103,6 +109,10 @@ def _request(
     if "questions" not in raw:
         raise InvalidField(("questions",), "Field required", "missing")
     questions = parse_questions(raw["questions"])
+    body: str = Ask(model, state, questions).to_content()["body"]
+    if len(body) > limits.max_text_chars:
+        msg = f"State and questions have {len(body)} characters, limit {limits.max_text_chars}"
+        raise CodedError("prompt_too_long", msg, characters=len(body), limit=limits.max_text_chars)
     blobs = _assets(raw, parts, limits, name_parts=name_parts)
     _all_mentioned(blobs, state, questions)
     hashes = {key: hashlib.sha256(data).hexdigest() for key, data in blobs.items()}
@@ -111,7 +121,7 @@ def _request(
         msg = f"At most {limits.max_images} pictures, got {len(images)}"
         raise InvalidField(("assets",), msg, "too_long")
     ask = Ask(model, state, questions, hashes)
-    digest = hashlib.sha256(repr(sorted(ask.to_content().items())).encode())
+    digest = hashlib.sha256(repr((model, body, hashes)).encode())
     return ParsedRequest(ask, images, digest.hexdigest()), digest
 
 
@@ -133,11 +143,14 @@ def _assets(raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *,
         raise InvalidField(("assets",), "Expected an object of assets by key", "dict_type")
     elif not entries:
         raise InvalidField(("assets",), "At least one asset is required where assets are given", "too_short")
+    elif len(entries) > MAX_ASSETS:
+        raise InvalidField(("assets",), f"At most {MAX_ASSETS} assets, got {len(entries)}", "too_long")
     blobs: dict[str, bytes] = {}
     claimed: dict[str, str] = {}
     for key, entry in entries.items():
-        if not key:
-            raise InvalidField(("assets", key), "An asset key must not be empty", "too_short")
+        if not 1 <= len(key) <= MAX_KEY_CHARS:
+            msg = f"An asset key has 1 to {MAX_KEY_CHARS} characters"
+            raise InvalidField(("assets", key[:MAX_KEY_CHARS]), msg, "key_length")
         blobs[key] = _asset(key, entry, parts, claimed)
     for name in parts.keys() - claimed.keys():
         if not name_parts or name in blobs:

@@ -98,7 +98,6 @@ class SyncCalls:
     async def _asking(self, job_id: str) -> AsyncIterator[_Asking]:
         """Notes for as long as it is open, and a while longer, that somebody wants this job."""
         asking = _Asking()
-        await self._note(job_id)
         noting = asyncio.create_task(self._keep_noting(job_id))
         try:
             yield asking
@@ -114,9 +113,9 @@ class SyncCalls:
 
     async def _keep_noting(self, job_id: str) -> None:
         while True:
-            await asyncio.sleep(min(_NOTE_EVERY_S, self._abandoned_after_s / 4))
             with suppress(RedisError, OSError):
                 await self._note(job_id)
+            await asyncio.sleep(min(_NOTE_EVERY_S, self._abandoned_after_s / 4))
 
     async def _give_up_unless_asked(self, job_id: str) -> None:
         try:

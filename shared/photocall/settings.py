@@ -188,6 +188,9 @@ class GatewaySettings(SharedSettings):
         "PHOTOCALL_MAX_DECOMPRESSED_BYTES", 64 * MIB, integer(1024), "largest request body after decompression"
     )
     max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
+    max_text_chars: int = setting(
+        "PHOTOCALL_MAX_TEXT_CHARS", 1_000_000, integer(1000), "characters of state and questions together at most"
+    )
     max_images: int = setting("PHOTOCALL_MAX_IMAGES", 32, integer(1), "different pictures of one request at most")
     max_queue_depth: int = setting("PHOTOCALL_MAX_QUEUE_DEPTH", 1024, integer(1), "unfinished jobs accepted at most")
     max_queue_depth_per_key: int = setting(

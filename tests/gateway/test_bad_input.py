@@ -101,6 +101,7 @@ CASES = [
         ["questions", "q", "number", "min"]),
     Bad("number as model", ask(model=3), 422, 422, "Expected a string", ["model"]),
     Bad("unknown model", ask(model="gpt-9"), 422, 400, "Unknown model: gpt-9"),
+    Bad("text that fits no model", ask(state="x " * 500_001), 422, 400, "characters, limit 1000000"),
     Bad("no assets in assets", ask(assets={}), 422, 422, "At least one asset", ["assets"]),
     Bad("unreferenced asset", ask(state="other", assets={"img": {"data_base64": b64(PNG)}}), 422, 400,
         "Asset 'img' is not referenced in the request"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from photocall.questions import Choice, InvalidField, Noul, Number, Score, Text
 from photocall_gateway.parsing import Body, JobOptions, Limits, ParsedRequest, parse_job, parse_systemone
 
 CONTRACT = Path(__file__).parent / "contract"
-LIMITS = Limits(max_decompressed_bytes=1 << 20, max_image_bytes=5000, max_images=2)
+LIMITS = Limits(max_decompressed_bytes=1 << 20, max_text_chars=20_000, max_image_bytes=5000, max_images=2)
 PNG = b"\x89PNG\r\n\x1a\n" + b"rest"
 QUESTION = {"q": {"type": "noul", "instructions": "Is it?"}}
 
@@ -178,6 +179,38 @@ def test_too_many_pictures() -> None:
     assets = {f"k{i}": {"data_base64": b64(PNG + bytes([i]))} for i in range(3)}
     with pytest.raises(InvalidField, match="At most 2 pictures, got 3"):
         parse_systemone(as_json({"state": "k0 k1 k2", "questions": QUESTION, "assets": assets}), LIMITS)
+
+
+def test_too_many_assets_and_a_key_that_is_too_long() -> None:
+    entry = {"data_base64": b64(PNG)}
+    many = {"state": "k", "questions": QUESTION, "assets": {f"k{i}": entry for i in range(65)}}
+    with pytest.raises(InvalidField, match="At most 64 assets, got 65"):
+        parse_systemone(as_json(many), LIMITS)
+    with pytest.raises(InvalidField, match="1 to 256 characters"):
+        parse_systemone(as_json({"state": "k", "questions": QUESTION, "assets": {"k" * 257: entry}}), LIMITS)
+
+
+@pytest.mark.parametrize("where", ["state", "instructions"])
+def test_text_that_fits_no_model_is_refused_with_the_numbers(where: str) -> None:
+    long = "x" * 20_000
+    request = (
+        {"state": long, "questions": QUESTION}
+        if where == "state"
+        else {"state": "", "questions": {"q": {"type": "noul", "instructions": long}}}
+    )
+    with pytest.raises(CodedError) as caught:
+        parse_systemone(as_json(request), LIMITS)
+    assert caught.value.code == "prompt_too_long"
+    assert caught.value.data["limit"] == 20_000 < caught.value.data["characters"]
+
+
+@pytest.mark.timeout(60)  # a search that is quadratic takes minutes
+def test_many_keys_in_the_longest_text_are_found() -> None:
+    limits = replace(LIMITS, max_text_chars=10**6, max_images=64)
+    assets = {f"{i:02d}-key": {"data_base64": b64(PNG + bytes([i]))} for i in range(64)}
+    text = "0" * 900_000 + " ".join(assets)
+    parsed = parse_systemone(as_json({"state": text, "questions": QUESTION, "assets": assets}), limits)
+    assert len(parsed.images) == 64
 
 
 def job(value: Any) -> tuple[ParsedRequest, JobOptions]:
