@@ -38,7 +38,7 @@ class ProcessSpec:
 
     name: str
     command: Sequence[str]
-    environ: Mapping[str, str]
+    environment: Mapping[str, str]
     stage: int = 0
     stop_s: float = 15.0  # from SIGTERM to SIGKILL
     ready: Callable[[], bool] | None = None
@@ -139,7 +139,7 @@ class Supervisor:
         command = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *child.spec.command]
         child.process = subprocess.Popen(
             command,
-            env=dict(child.spec.environ),
+            env=dict(child.spec.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

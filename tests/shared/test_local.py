@@ -26,13 +26,13 @@ def test_the_processes(tmp_path: Path) -> None:
         assert redis.command[redis.command.index("--maxmemory") + 1] == "100000000"
         assert redis.ready is not None
         assert not redis.ready()
-        told = gateway.environ
+        told = gateway.environment
         assert told["PHOTOCALL_REDIS_URL"] == stack.redis_url == f"unix://{stack.run_dir}/redis.sock"
         assert told["PHOTOCALL_BLOBS"] == f"dir:{stack.blob_dir}"
         assert told["PHOTOCALL_PORT"] == str(stack.port) != "0"
         assert len(told["PHOTOCALL_SIGNING_KEY"]) == 64
-        assert len({spec.environ["PHOTOCALL_SIGNING_KEY"] for spec in stack.specs[1:]}) == 1
-        assert not any(name.startswith("PHOTOCALL_") for name in redis.environ)  # it needs no secrets
+        assert len({spec.environment["PHOTOCALL_SIGNING_KEY"] for spec in stack.specs[1:]}) == 1
+        assert not any(name.startswith("PHOTOCALL_") for name in redis.environment)  # it needs no secrets
         assert stack.address == f"http://127.0.0.1:{stack.port}"
         assert len(str(stack.run_dir)) < 60
     assert stack.run_dir is not None
@@ -44,7 +44,7 @@ def test_the_operators_own_redis_and_blobs_are_used(tmp_path: Path) -> None:
     stack = plan(tmp_path, PHOTOCALL_REDIS_URL="redis://elsewhere:6379/0", PHOTOCALL_BLOBS=f"dir:{tmp_path}/b")
     assert [spec.name for spec in stack.specs] == ["prep-1", "prep-2", "engine", "gateway"]
     assert (stack.run_dir, stack.blob_dir) == (None, None)
-    assert stack.specs[0].environ["PHOTOCALL_REDIS_URL"] == "redis://elsewhere:6379/0"
+    assert stack.specs[0].environment["PHOTOCALL_REDIS_URL"] == "redis://elsewhere:6379/0"
 
 
 def test_two_state_directories_do_not_share(tmp_path: Path) -> None:
