@@ -10,7 +10,7 @@
 #   ops/ci_docker.sh stop     stop the daemon that this script started, if it did
 set -euo pipefail
 
-STATE=/run/photocall-docker
+STATE=${PHOTOCALL_DOCKER_STATE:-/run/photocall-docker}
 LOG=$STATE/dockerd.log
 PID=$STATE/dockerd.pid
 BASE_IMAGE=${PHOTOCALL_BASE_IMAGE:-python:3.11-slim-bookworm}
@@ -67,6 +67,7 @@ start_daemon() {
     answers && { say "a Docker Engine answers already"; return; }
     [ "$(id -u)" = 0 ] || fail "no Docker Engine answers, and only root can start one"
     say "starting dockerd"
+    pgrep -x dockerd >/dev/null || rm -f /var/run/docker.pid # left by a daemon that was killed; it would refuse to start
     setsid nohup dockerd >"$LOG" 2>&1 </dev/null &
     echo $! >"$PID"
     for _ in $(seq 150); do
