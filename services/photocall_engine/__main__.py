@@ -206,6 +206,8 @@ def _info(
             pages_free=pages.free,
             pages_total=pages.num_pages - 1,
             started_at=started_at,
+            steps=engine.steps,
+            rows=engine.rows,
         )
 
     return info

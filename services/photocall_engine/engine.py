@@ -69,6 +69,8 @@ class Engine:
         self._runner = runner
         self._model = model
         self._clock = clock
+        self.steps = 0  # forwards begun, and their rows
+        self.rows = 0
         self._by_id: dict[str, Request] = {}
         self._told: dict[tuple[str, str], int] = {}  # (job, text question) -> characters already sent as events
 
@@ -90,6 +92,8 @@ class Engine:
         step = self.scheduler.plan(self._clock())
         if step is None:
             return False
+        self.steps += 1
+        self.rows += step.batch.num_rows
         failpoints.reach("engine.step")
         try:
             values = execute(self._runner, step)

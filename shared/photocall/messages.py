@@ -173,7 +173,10 @@ class ShutdownRequest(Message):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo(Message):
-    """A heartbeat: `ready` once a real one-picture forward has run. `load` is requests held of `capacity`."""
+    """A heartbeat: `ready` once a real one-picture forward has run. `load` is requests held of `capacity`.
+
+    `steps` and `rows` count the forwards since the start, and what they ran: rows per step is how full they are.
+    """
 
     msg_type: ClassVar[str] = "engine_info"
     channel: ClassVar[str] = "heartbeat"
@@ -186,6 +189,8 @@ class EngineInfo(Message):
     pages_free: int
     pages_total: int
     started_at: float
+    steps: int = 0
+    rows: int = 0
 
 
 TYPES: Mapping[str, type[Message]] = {

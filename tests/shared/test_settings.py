@@ -23,7 +23,6 @@ from photocall.settings import (
 )
 
 ALL = (SharedSettings, GatewaySettings, PrepSettings, EngineSettings, LocalSettings)
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -123,20 +122,6 @@ def test_the_table_has_every_variable_once() -> None:
     assert sorted(line.split("`")[1] for line in lines) == sorted(variables)
     assert "| `PHOTOCALL_PORT` | gateway | `8080` |" in table()
     assert "| `PHOTOCALL_DRAIN_S` | gateway, engine | `10.0` |" in table()
-
-
-def test_nothing_else_reads_the_environment() -> None:
-    """Entry points pass os.environ on to from_env; everybody else has no business with it."""
-    allowed = {"shared/photocall/settings.py", "shared/photocall/cli/up.py"}
-    readers = [
-        str(file.relative_to(ROOT))
-        for folder in ("shared", "services")
-        for file in (ROOT / folder).rglob("*.py")
-        if ("os.environ" in file.read_text() or "getenv" in file.read_text()) and file.name != "__main__.py"
-    ]
-    assert set(readers) <= allowed
-    for entry in (ROOT / "services").rglob("__main__.py"):
-        assert entry.read_text().count("os.environ") == entry.read_text().count("from_env(os.environ)")
 
 
 def test_the_cli_prints_the_table() -> None:

@@ -44,7 +44,7 @@ ONE_OF_EACH: list[Message] = [
     Error("j", "failed", {"code": "internal"}),
     InterruptRequest(["j"]),
     ShutdownRequest("test"),
-    EngineInfo("e", "m", "cpu", True, 1, 2, 3, 4, 5.0),
+    EngineInfo("e", "m", "cpu", True, 1, 2, 3, 4, 5.0, 6, 7),
 ]
 
 
