@@ -82,7 +82,7 @@ class TorchRunner:
             torch.set_num_threads(threads)
         config = read_config(model_dir)
         text, vision = read_weights(model_dir, config)
-        kernels = kernel_choice.choose(device, text.linears())
+        kernels = kernel_choice.choose(device, text.linears(), {layer.head_dim for layer in config.text.layers})
         tower = None if config.vision is None or vision is None else VisionTower(config.vision, vision)
         return cls(
             config,

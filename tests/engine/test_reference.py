@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from photocall_engine.kernels.reference import ROW_TILE, ReferenceKernels, keeps_row_bits
+from photocall_engine.kernels.reference import ROW_TILE, WIDE, ReferenceKernels, keeps_query_bits, keeps_row_bits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
@@ -54,7 +54,19 @@ def test_a_blas_that_mixes_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(torch, "mm", careless)
     assert not keeps_row_bits(draw(80, 64))
-    assert ReferenceKernels.for_weights([draw(80, 64)]).name == "reference (cpu, float32, linears tile by tile)"
+    careful = ReferenceKernels.for_model([draw(80, 64)], {16})
+    assert careful.name == "reference (cpu, float32, linears tile by tile)"
+    assert not careful.merged
+    assert careful.narrow
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 72, 256, 512])
+def test_narrow_query_tiles_have_the_bits_of_wide_ones(head_dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keeps_query_bits(head_dim)
+    original = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda a, b: original(a, b) * (1 if a.shape[1] == WIDE else 1.0000002))
+    assert not keeps_query_bits(head_dim)
+    assert not ReferenceKernels.for_model([], {head_dim}).narrow
 
 
 def test_elementwise_kernels_follow_their_formulas() -> None:

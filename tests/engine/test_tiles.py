@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from photocall_engine.kernels.tiles import BLOCK, TilePlan, VisibleRows, plan_tiles
+from photocall_engine.kernels.tiles import BLOCK, TilePlan, VisibleRows, count_tiles, plan_tiles
 from photocall_engine.rows import PAGE_SIZE
 
 ZERO_SLOT = 10**6
@@ -53,10 +53,11 @@ def seen_slots(plan: TilePlan) -> dict[int, list[int]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(visible_rows(), st.sampled_from([1, 4, 8, 64]))
-def test_every_row_sees_exactly_its_positions_in_order(rows: VisibleRows, group: int) -> None:
-    plan = plan_tiles(rows, group, ZERO_SLOT)
+@given(visible_rows(), st.sampled_from([1, 4, 16, 64]))
+def test_every_row_sees_exactly_its_positions_in_order(rows: VisibleRows, tile_rows: int) -> None:
+    plan = plan_tiles(rows, tile_rows, ZERO_SLOT)
     seen = seen_slots(plan)
+    assert count_tiles(rows, tile_rows) * tile_rows == len(plan.query_rows)
     assert sorted(seen) == list(range(len(rows.lo)))
     for row, slots in seen.items():
         positions = np.arange(rows.lo[row], rows.hi[row])
@@ -65,9 +66,9 @@ def test_every_row_sees_exactly_its_positions_in_order(rows: VisibleRows, group:
 
 
 @settings(max_examples=60, deadline=None)
-@given(visible_rows(), st.sampled_from([1, 4]))
-def test_no_slot_is_read_that_nobody_in_the_tile_sees(rows: VisibleRows, group: int) -> None:
-    for chunk in plan_tiles(rows, group, ZERO_SLOT).chunks:
+@given(visible_rows(), st.sampled_from([4, 16]))
+def test_no_slot_is_read_that_nobody_in_the_tile_sees(rows: VisibleRows, tile_rows: int) -> None:
+    for chunk in plan_tiles(rows, tile_rows, ZERO_SLOT).chunks:
         slots = chunk.slots.reshape(-1, BLOCK)
         assert (slots[chunk.hidden.all(axis=1)] == ZERO_SLOT).all()
         assert (slots[~chunk.hidden.all(axis=1)] != ZERO_SLOT).all()
@@ -85,7 +86,7 @@ def test_steps_over_blocks_are_prefixes_of_the_tiles(rows: VisibleRows) -> None:
 def test_a_tile_never_mixes_sequences() -> None:
     lo, hi = np.zeros(40, dtype=np.int32), np.ones(40, dtype=np.int32)
     bt_off = np.asarray([0, 7] * 20, dtype=np.int32)
-    plan = plan_tiles(VisibleRows(lo, hi, bt_off, np.arange(1, 20, dtype=np.int32)), 4, ZERO_SLOT)
+    plan = plan_tiles(VisibleRows(lo, hi, bt_off, np.arange(1, 20, dtype=np.int32)), 16, ZERO_SLOT)
     tiles = plan.query_rows.reshape(-1, plan.tile_rows)
     assert len(tiles) == 4
     assert all(len(set(bt_off[tile].tolist())) == 1 for tile in tiles)

@@ -206,7 +206,7 @@ def test_linears_tile_by_tile_have_the_same_bits(checkpoint: Checkpoint) -> None
     batch = rows(runner, parts)
     runner.forward(batch)
     wide = runner.letter_logits(np.arange(batch.num_rows, dtype=np.int32), LABELS)
-    runner.decoder.kernels = ReferenceKernels(wide=False)
+    runner.decoder.kernels = ReferenceKernels(merged=False, narrow=False)
     runner.forward(batch)
     assert np.array_equal(runner.letter_logits(np.arange(batch.num_rows, dtype=np.int32), LABELS), wide)
 

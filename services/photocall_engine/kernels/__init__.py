@@ -62,12 +62,12 @@ class Kernels(Protocol):
         """hidden [n, K] . labels [m, K] in float32, one fixed reduction for each pair."""
 
 
-def choose(device: str, weights: list[torch.Tensor]) -> Kernels:
-    """The kernels for `device`, checked against the shapes of `weights`. Raises UnsupportedDevice."""
+def choose(device: str, weights: list[torch.Tensor], head_dims: set[int]) -> Kernels:
+    """The kernels for `device`, checked against the shapes of the model. Raises UnsupportedDevice."""
     from photocall_engine.kernels.reference import ReferenceKernels
 
     if device != "cpu":
         raise UnsupportedDevice(f"device {device!r}: this build has kernels for 'cpu' only")
-    kernels = ReferenceKernels.for_weights(weights)
+    kernels = ReferenceKernels.for_model(weights, head_dims)
     log.info("kernels: %s", kernels.name)
     return kernels

@@ -2,7 +2,8 @@
 
 A row's bits never depend on its neighbours. Linears get a multiple of `row_tile` rows, for which the BLAS gives every
 row the same bits at every place and for every count; that is checked with the model's own weight shapes when it is
-loaded, and where it does not hold linears run tile by tile. Attention works in blocks of fixed shape; sums run in a
+loaded, and where it does not hold linears run tile by tile. Attention works in blocks of fixed shape (two widths of
+query tiles, where the check finds that they give the same bits); sums run in a
 fixed order; gelu is spelled out, because the library's gelu (and sigmoid) differ in the last bit between the body and
 the end of a vector, which its exp does not.
 """
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 
 import torch
 
-from photocall_engine.kernels.tiles import BLOCK, VisibleRows, plan_tiles
+from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
 from photocall_engine.kv_pools import LayerKv
 
-ROW_TILE = 16
+ROW_TILE = 16  # rows of one linear call, or a multiple of it
+WIDE, NARROW = 64, 16  # rows x query heads of one K/V head in an attention tile: prompts, decode steps
 _GELU_LINEAR = 2.0 * math.sqrt(2.0 / math.pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
 
@@ -40,22 +42,27 @@ class _Plan:
 
 
 class ReferenceKernels:
-    """See `Kernels`. `wide` linears take all rows in one call, else one call per tile."""
+    """See `Kernels`. `merged` linears take all rows in one call, else one call per tile; without `narrow`, attention
+    has wide query tiles only."""
 
     row_tile = ROW_TILE
 
-    def __init__(self, *, wide: bool = True) -> None:
-        self.wide = wide
-        self.name = "reference (cpu, float32)" if wide else "reference (cpu, float32, linears tile by tile)"
+    def __init__(self, *, merged: bool = True, narrow: bool = True) -> None:
+        self.merged = merged
+        self.narrow = narrow
+        self.name = f"reference (cpu, float32{'' if merged else ', linears tile by tile'})"
 
     @classmethod
-    def for_weights(cls, weights: list[torch.Tensor]) -> ReferenceKernels:
-        """Wide linears where this machine's BLAS keeps the bits of rows for all these weight shapes."""
+    def for_model(cls, weights: list[torch.Tensor], head_dims: set[int]) -> ReferenceKernels:
+        """The faster forms where this machine's BLAS keeps the bits of rows for all these shapes."""
         shapes = {tuple(weight.shape): weight for weight in weights}
-        return cls(wide=all(keeps_row_bits(weight) for weight in shapes.values()))
+        return cls(
+            merged=all(keeps_row_bits(weight) for weight in shapes.values()),
+            narrow=all(keeps_query_bits(head_dim) for head_dim in head_dims),
+        )
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        if self.wide or x.shape[0] <= ROW_TILE:
+        if self.merged or x.shape[0] <= ROW_TILE:
             return torch.mm(x, weight.T)
         out = x.new_empty(x.shape[0], weight.shape[0])
         for start in range(0, x.shape[0], ROW_TILE):
@@ -86,7 +93,10 @@ class ReferenceKernels:
         kv.v.index_copy_(1, slot, v.index_select(0, row).transpose(0, 1))
 
     def plan_attention(self, rows: VisibleRows, group: int, zero_slot: int) -> _Plan:
-        plan = plan_tiles(rows, group, zero_slot)
+        wide, narrow = max(1, WIDE // group), max(1, NARROW // group)
+        # a tile costs its queries, and reading its blocks, which weighs about as much as 48 more
+        costs = count_tiles(rows, wide) * (WIDE + 48), count_tiles(rows, narrow) * (NARROW + 48)
+        plan = plan_tiles(rows, narrow if self.narrow and costs[1] < costs[0] else wide, zero_slot)
         chunks = tuple(
             _Chunk(
                 chunk.num_tiles,
@@ -170,4 +180,21 @@ def keeps_row_bits(weight: torch.Tensor) -> bool:
         shifted = rows.roll(5, 0)[: tiles * ROW_TILE]
         if not torch.equal(torch.mm(shifted, weight.T), alone.roll(5, 0)[: tiles * ROW_TILE]):
             return False
+    return True
+
+
+def keeps_query_bits(head_dim: int) -> bool:
+    """Whether narrow query tiles have the bits of wide ones, at every place and for any number of tiles."""
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(5, WIDE, head_dim, generator=generator)
+    keys = torch.randn(5, BLOCK, head_dim, generator=generator)
+    weights = torch.rand(5, WIDE, BLOCK, generator=generator)
+    scores, totals = torch.bmm(queries, keys.transpose(1, 2)), torch.bmm(weights, keys)
+    for tiles in (1, 2, 5):
+        for start in (0, 5, WIDE - NARROW):
+            part = slice(start, start + NARROW)
+            few = torch.bmm(queries[:tiles, part].contiguous(), keys[:tiles].transpose(1, 2))
+            some = torch.bmm(weights[:tiles, part].contiguous(), keys[:tiles])
+            if not torch.equal(few, scores[:tiles, part]) or not torch.equal(some, totals[:tiles, part]):
+                return False
     return True

@@ -1,6 +1,6 @@
 """The work list of row attention: which query tiles meet which blocks of K/V.
 
-A tile is up to `TILE_QUERIES / group` rows of one sequence; a block is BLOCK positions at an absolute multiple of
+A tile is some rows of one sequence; a block is BLOCK positions at an absolute multiple of
 BLOCK, so that a row meets the same blocks in the same order whatever else is in the batch. Blocks that no row of a
 tile sees are left out; one that only its neighbours see is wholly masked for a row, which the attention treats as an
 exact identity. Plain numpy: no tensors here.
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from photocall_engine.rows import PAGE_SIZE, Ints
 
 BLOCK = 64  # positions of one K/V block
-TILE_QUERIES = 64  # rows x query heads of one K/V head in a tile
 _MAX_PAIRS = 96  # tile-block pairs of one chunk: what keeps its scores in cache
 _PAGES = BLOCK // PAGE_SIZE
 
@@ -54,9 +53,14 @@ class TilePlan:
     chunks: tuple[TileChunk, ...]
 
 
-def plan_tiles(rows: VisibleRows, group: int, zero_slot: int) -> TilePlan:
-    """Tiles for rows with `group` query heads to each K/V head."""
-    tile_rows = max(1, TILE_QUERIES // group)
+def count_tiles(rows: VisibleRows, tile_rows: int) -> int:
+    """How many tiles of `tile_rows` rows there would be."""
+    _, lengths = np.unique(rows.bt_off, return_counts=True)
+    return int((-(-lengths // tile_rows)).sum())
+
+
+def plan_tiles(rows: VisibleRows, tile_rows: int, zero_slot: int) -> TilePlan:
+    """Tiles of up to `tile_rows` rows each, and the blocks they meet."""
     tile_of_row, place = _assign(rows.bt_off, tile_rows)
     num_tiles = int(tile_of_row.max()) + 1
     first_row = np.full(num_tiles, -1, dtype=np.int64)
