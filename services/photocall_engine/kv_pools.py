@@ -83,12 +83,6 @@ class KvPools:
         return PAGE_SIZE * (self.num_pages if kind == "full" else self.sliding_pages + 1)
 
 
-def bytes_per_page(config: TextConfig, kind: LayerKind, dtype: torch.dtype) -> int:
-    """Memory of one page of this kind's pool, over all layers."""
-    positions = [2 * lay.num_kv_heads * lay.head_dim for lay in config.layers if lay.writes_kv and lay.kind == kind]
-    return PAGE_SIZE * dtype.itemsize * sum(positions)
-
-
 def _allocate(layer: LayerConfig, slots: int, device: torch.device, dtype: torch.dtype) -> LayerKv:
     shape = (layer.num_kv_heads, slots + 1, layer.head_dim)
     return LayerKv(torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype))

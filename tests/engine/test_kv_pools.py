@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from photocall_engine.kv_pools import KvPools, bytes_per_page
+from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.config import TextConfig, parse_config
 from photocall_engine.rows import PAGE_SIZE, Ints
 from tests.engine.checkpoints import DENSE, ETYPE, FULL
@@ -34,15 +34,6 @@ def test_each_writing_layer_has_the_pool_of_its_kind() -> None:
     assert pools.layer(3).v.shape == (2, 8 * PAGE_SIZE + 1, 32)
     with pytest.raises(KeyError):
         pools.layer(4)  # shares the K/V of layer 2
-
-
-def test_bytes_per_page_is_what_is_allocated() -> None:
-    pools, config = make(), text_config(DENSE)
-    for kind, index in (("sliding", 0), ("full", 1)):
-        kv = pools.layer(index)
-        per_slot = 2 * kv.k.shape[0] * kv.k.shape[2] * 4
-        layers = sum(layer.kind == kind for layer in config.layers)
-        assert bytes_per_page(config, "sliding" if index == 0 else "full", torch.float32) == per_slot * layers * 16
 
 
 def test_slots_follow_the_map_and_unmapped_ones_go_to_scratch() -> None:
