@@ -38,7 +38,7 @@ class NumberReader:
         self._expanding: dict[str, float] = {"": 1.0}
         self._round: dict[str, Floats] = {}
         self._values: defaultdict[Decimal, float] = defaultdict(float)
-        self._written: dict[Decimal, str] = {}
+        self._written: dict[Decimal, tuple[float, str]] = {}  # the likeliest way to write each value
         self._num_expanded = 0
         self.answer: dict[str, Any] | None = None
         self.output_tokens = 0
@@ -77,7 +77,7 @@ class NumberReader:
             char = chars[0]
         value = Decimal(text).normalize() + 0
         self._values[value] += probability
-        self._written.setdefault(value, text)
+        self._written[value] = max(self._written.get(value, (0.0, "")), (probability, text))
 
     def _next_round(self) -> dict[str, float]:
         ranked = sorted(self._frontier.items(), key=lambda item: (-item[1], item[0]))
@@ -96,7 +96,7 @@ class NumberReader:
         by_value = {value: p / total for value, p in sorted(self._values.items())}
         ranked = sorted(by_value.items(), key=lambda item: (-item[1], item[0]))
         best, confidence = ranked[0]
-        self.output_tokens = len(self._written[best])
+        self.output_tokens = len(self._written[best][1])
         return {
             "type": "number",
             "number": _plain(best),
