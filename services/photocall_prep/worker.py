@@ -97,11 +97,12 @@ class PrepWorker(SimpleWorker):
     def execute_job(self, job: Job, queue: Queue) -> None:
         """Run one entry. Only then it leaves the intermediate list: until the job is leased nobody else knows of it."""
         done = self.perform_job(job, queue, self.prepare_execution(job))
-        self.set_state(WorkerStatus.IDLE)
-        if done:
-            self.connection.lrem(_intermediate(queue), 1, job.id)
-        else:
+        if not done:
             self._give_back(queue, job.id)
+        with self.connection.pipeline() as pipe:
+            self.set_state(WorkerStatus.IDLE, pipeline=pipe)
+            pipe.lrem(_intermediate(queue), 1, job.id)
+            pipe.execute()
 
     def prepare_job_execution(self, job: Job, remove_from_intermediate_queue: bool = False) -> None:
         """RQ's bookkeeping, but for the intermediate list; see execute_job."""
