@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from photocall.questions import Noul, Number, Text
+from photocall_engine.composer import PictureTooLarge, PromptTooLong, Unanswerable
+from photocall_engine.tokenizer import ChatTokenizer
+from tests.engine.harness import bench, choice, picture
+
+
+def test_questions_stand_behind_the_prefix_with_their_own_pictures(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer)
+    images = {"one": picture(1), "two": picture(2, 9, 3)}
+    origin = made.ask("job", "see one", Noul("n", "Is it like two?"), Text("t", "Say", 9), images=images)
+    composed = made.engine.composer.compose(origin)
+    [span] = composed.prefix.spans
+    first, second = (branch.base for branch in composed.branches)
+    assert first.start == second.start == composed.prefix.end
+    [own] = first.spans
+    assert own.end - own.start == 3
+    assert first.tokens[own.start - first.start - 1] == tokenizer.image_begin
+    assert span.key.endswith(":6x9")
+    assert own.key.endswith(":9x3")
+    assert second.spans == ()
+    assert composed.input_tokens == second.end + len(first.tokens)
+
+
+@pytest.mark.parametrize("room", [-1, 0])
+def test_the_limit_counts_state_question_and_answer(tokenizer: ChatTokenizer, room: int) -> None:
+    made = bench(tokenizer)
+    origin = made.ask("job", "x" * 30, choice("c", "x", "y"), Text("t", "Say", 50))
+    branches = made.engine.composer.compose(origin).branches
+    longest = branches[1].base.end + 49
+    tight = bench(tokenizer, context=longest + room)
+    if room < 0:
+        with pytest.raises(PromptTooLong, match=f"is {longest} tokens, limit {longest - 1}"):
+            tight.engine.composer.compose(origin)
+    else:
+        assert tight.engine.composer.compose(origin).branches[1].base.end == longest - 49
+
+
+def test_a_picture_must_fit_in_one_chunk_only_where_its_rows_see_each_other(tokenizer: ChatTokenizer) -> None:
+    origin = bench(tokenizer).ask("job", "see img", choice("c", "x", "y"), images={"img": picture(1, 24, 24)})
+    with pytest.raises(PictureTooLarge, match="64 tokens, limit 40"):
+        bench(tokenizer, token_budget=40).engine.composer.compose(origin)
+    causal = bench(tokenizer, token_budget=40, bidirectional_images=False)
+    assert causal.engine.composer.compose(origin).image_tokens == 64
+    with pytest.raises(PictureTooLarge, match="64 tokens, limit 63"):
+        bench(tokenizer, bidirectional_images=False, soft_capacity=63).engine.composer.compose(origin)
+
+
+def test_an_impossible_number_names_its_question(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer)
+    with pytest.raises(Unanswerable, match="question 'size': min, max and step have at most 12 decimals") as caught:
+        made.engine.composer.compose(made.ask("job", "x", Number("size", "How big?", step=1e-14)))
+    assert caught.value.to_error()["question"] == "size"

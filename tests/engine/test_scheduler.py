@@ -1,0 +1,240 @@
+"""Who runs when, and on how many pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from photocall.questions import Noul, Text
+from photocall_engine.engine import Answered, execute
+from photocall_engine.fake_runner import FakeRunner
+from photocall_engine.readout import Floats
+from photocall_engine.scheduler import Scheduler
+from photocall_engine.tokenizer import ChatTokenizer
+from photocall_engine.window import pages_for, sliding_pages_during
+from tests.engine.harness import Bench, bench, choice, oracle, picture
+
+
+def one_word(tokenizer: ChatTokenizer) -> Callable[[int, list[int]], Floats]:
+    """Says q for ever."""
+    return lambda history, tokens: np.eye(1, tokenizer.vocab_size, tokenizer.single("q"), dtype=np.float32)[0]
+
+
+def finished_in_order(made: Bench) -> list[str]:
+    made.run()
+    return list(made.outcomes)
+
+
+def sliding_held(scheduler: Scheduler) -> int:
+    """Sliding pages that sequences hold, the cache's own left out."""
+    return len({page for r in scheduler.requests() for s in r.sequences() for page in s.table.windowed})
+
+
+def serve(made: Bench, arriving: dict[int, list[str]]) -> list[str]:
+    """Run the scheduler alone: before step n, `arriving[n]` of what was asked is submitted. Who ended, in order."""
+    asked = {origin.job_id: origin for origin in made.take(1000, 0)}
+    scheduler, order = made.engine.scheduler, []
+    for n in range(1000):
+        for job_id in arriving.get(n, ()):
+            scheduler.submit(made.engine.composer.compose(asked[job_id]))
+        step = scheduler.plan(0.0)
+        if step is None:
+            assert n >= max(arriving)
+            break
+        order += [request.job_id for request in scheduler.account(step, execute(made.runner, step), 0.0)]
+        scheduler.check()
+    return order
+
+
+def test_interactive_before_batch_and_earliest_deadline_first(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, max_requests=1)
+    for name, priority, deadline in (
+        ("batch-early", "batch", 5.0),
+        ("late", "interactive", 90.0),
+        ("early", "interactive", 50.0),
+        ("batch-late", "batch", 60.0),
+    ):
+        made.ask(name, name, choice("c", "x", "y"), priority=priority, deadline_at=deadline)
+    order = serve(made, {0: ["batch-early", "late", "early", "batch-late"]})
+    assert order == ["early", "late", "batch-early", "batch-late"]
+
+
+def test_owners_take_turns(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, max_requests=1)
+    for i in range(4):
+        made.ask(f"many-{i}", f"state {i}", choice("c", "x", "y"), owner="many", deadline_at=10.0 + i)
+    for i in range(2):
+        made.ask(f"few-{i}", f"state {i}!", choice("c", "x", "y"), owner="few", deadline_at=99.0 + i)
+    order = serve(made, {0: [f"many-{i}" for i in range(4)] + ["few-0", "few-1"]})
+    assert order == ["many-0", "few-0", "many-1", "few-1", "many-2", "many-3"]
+
+
+def test_an_owner_is_not_paid_for_having_been_away(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, max_requests=1)
+    for i in range(6):
+        made.ask(f"a{i}", f"state {i}", choice("c", "x", "y"), owner="a")
+    for i in range(3):
+        made.ask(f"b{i}", f"state {i}!", choice("c", "x", "y"), owner="b")
+    order = serve(made, {0: [f"a{i}" for i in range(6)], 3: ["b0", "b1", "b2"]})
+    assert order == ["a0", "a1", "a2", "a3", "b0", "a4", "b1", "a5", "b2"]
+
+
+def test_a_step_keeps_to_its_budget_and_decodes_go_on_beside_a_long_prompt(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, token_budget=64, logits=one_word(tokenizer))
+    made.ask("talker", "hi", Text("t", "Say", 40))
+    made.step()
+    made.step()
+    made.ask("long", "x" * 600, choice("c", "x", "y"))
+    made.step()
+    assert isinstance(made.runner, FakeRunner)
+    for _ in range(6):
+        made.step()
+        assert made.runner.batches[-1].num_rows == 64
+        assert len(np.unique(made.runner.batches[-1].bt_off)) == 2
+    made.run()
+    assert max(batch.num_rows for batch in made.runner.batches) <= 64
+
+
+def test_a_picture_as_large_as_the_budget_gets_in_past_the_decodes(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, token_budget=64, soft_capacity=64)
+    for i in range(6):
+        made.ask(f"talker-{i}", f"hi {i}", Text("t", "Say", 60))
+    for _ in range(12):
+        made.step()
+    request = made.ask("big", {"p": "img"}, choice("c", "x", "y"), images={"img": picture(1, 24, 24)})
+    made.run()
+    assert all(isinstance(outcome, Answered) for outcome in made.outcomes.values())
+    [expected] = oracle(made, request).values()
+    assert list(made.body("big")["answers"]["c"]["probabilities"].values()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("window", [64, 200, 1024])
+@pytest.mark.parametrize("budget", [100, 512])
+def test_a_4k_prompt_holds_its_window_and_no_more(tokenizer: ChatTokenizer, window: int, budget: int) -> None:
+    sliding = sliding_pages_during(window, budget) * 4
+    made = bench(
+        tokenizer,
+        num_pages=600,
+        sliding_pages=sliding,
+        sliding_window=window,
+        token_budget=budget,
+        context=8192,
+        logits=one_word(tokenizer),
+    )
+    made.ask("job", "x" * 4096, Text("t", "Say", 40))
+    scheduler = made.engine.scheduler
+    peaks = []
+    while not scheduler.requests() or scheduler.running[0].prefix.remaining:
+        peaks.append(len(scheduler.running[0].prefix.table.windowed) if scheduler.running else 0)
+        made.step()
+    assert max(peaks) <= pages_for(window) + 2
+    while scheduler.running and scheduler.running[0].branches[0].base.remaining > 1:
+        made.step()
+    answering = 0
+    while scheduler.requests():
+        assert sliding_held(scheduler) <= pages_for(window) + 2
+        assert scheduler.pages.window_holds.num_kept <= sliding // 2
+        answering += 1
+        made.step()
+    assert answering > 30
+    assert isinstance(made.outcomes["job"], Answered)
+
+
+def test_during_a_chunk_a_sequence_takes_no_more_than_its_bound(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, num_pages=200, sliding_pages=60, sliding_window=64, token_budget=100)
+    made.ask("job", "x" * 1500, choice("c", "x", "y"))
+    [origin] = made.take(1, 0)
+    scheduler = made.engine.scheduler
+    request = made.engine.composer.compose(origin)
+    scheduler.submit(request)
+    most = 0
+    while not request.done:
+        step = scheduler.plan(0.0)
+        assert step is not None
+        most = max(most, len(request.prefix.table.windowed))
+        scheduler.account(step, {part.sequence: np.zeros(2, dtype=np.float32) for part in step.readers}, 0.0)
+        scheduler.check()
+    assert most <= sliding_pages_during(64, 100)
+    assert most >= pages_for(100)
+
+
+def talks(tokenizer: ChatTokenizer) -> FakeRunner:
+    """Forty pages; every text runs to its limit."""
+
+    def logits(history: int, tokens: list[int]) -> Floats:
+        values = np.random.default_rng(history).normal(0, 1, tokenizer.vocab_size).astype(np.float32)
+        values[tokenizer.end] = -50
+        return values
+
+    return FakeRunner(vocab_size=tokenizer.vocab_size, num_pages=40, sliding_pages=39, sliding_window=64, logits=logits)
+
+
+def test_texts_that_outgrow_the_pool_take_pages_from_the_youngest(tokenizer: ChatTokenizer) -> None:
+    made = Bench(talks(tokenizer), tokenizer)
+    for i in range(6):
+        made.ask(f"job-{i}", f"state {i}", Text("t", "Say", 120))
+    order = finished_in_order(made)
+    assert order[0] == "job-0"
+    recomputed = [made.body(f"job-{i}")["usage"]["decode_rows"] for i in range(6)]
+    assert recomputed[0] == 119
+    assert max(recomputed) > 130, "nobody was preempted: the pool is too large for this test"
+    for i in range(6):
+        alone = Bench(talks(tokenizer), tokenizer)
+        alone.ask("alone", f"state {i}", Text("t", "Say", 120))
+        alone.run()
+        assert made.body(f"job-{i}")["answers"] == alone.body("alone")["answers"]
+
+
+def test_one_request_can_outgrow_the_pool_with_its_own_questions(tokenizer: ChatTokenizer) -> None:
+    made = Bench(talks(tokenizer), tokenizer)
+    made.ask("job", "state", *(Text(f"t{i}", f"Say {i}", 150) for i in range(5)))
+    made.run()
+    assert [len(answer["text"]) > 0 for answer in made.body("job")["answers"].values()] == [True] * 5
+    assert made.body("job")["usage"]["decode_rows"] > 5 * 149
+
+
+def test_an_interactive_request_takes_the_pages_of_a_batch_one(tokenizer: ChatTokenizer) -> None:
+    made = Bench(talks(tokenizer), tokenizer, token_budget=100)
+    made.ask("slow", "x" * 200, Text("t", "Say", 200), priority="batch")
+    for _ in range(30):
+        made.step()
+    made.ask("quick", "y" * 400, Noul("n", "Is it?"))
+    assert finished_in_order(made) == ["quick", "slow"]
+    assert made.body("quick")["usage"]["steps"] <= 6
+
+
+def test_batch_does_not_preempt_batch(tokenizer: ChatTokenizer) -> None:
+    made = Bench(talks(tokenizer), tokenizer, token_budget=100)
+    made.ask("first", "x" * 200, Text("t", "Say", 100), priority="batch")
+    for _ in range(10):
+        made.step()
+    made.ask("second", "y" * 400, Noul("n", "Is it?"), priority="batch")
+    assert finished_in_order(made) == ["first", "second"]
+    assert made.body("first")["usage"]["decode_rows"] == 99
+
+
+def test_a_picture_stays_encoded_between_requests_and_only_so_many_do(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, soft_capacity=12)
+    assert isinstance(made.runner, FakeRunner)
+    for round_ in range(2):
+        for seed in (1, 2):
+            made.ask(f"{round_}-{seed}", {"r": round_, "p": "img"}, Noul("n", "Is it?"), images={"img": picture(seed)})
+            made.run()
+    assert made.runner.encoded == 2
+    made.ask("third", {"p": "img"}, Noul("n", "Is it?"), images={"img": picture(3)})
+    made.run()
+    made.ask("again", {"r": 9, "p": "img"}, Noul("n", "Is it?"), images={"img": picture(1)})
+    made.run()
+    assert made.runner.encoded == 4
+
+
+def test_a_cached_prefix_needs_no_picture(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, soft_capacity=6)
+    assert isinstance(made.runner, FakeRunner)
+    for job, seed in (("a", 1), ("b", 2), ("c", 1)):
+        made.ask(job, {"p": "img"}, Noul("n", "Is it?"), images={"img": picture(seed)})
+        made.run()
+    assert made.runner.encoded == 2
+    assert made.body("c")["usage"]["cached_rows"] > 0
