@@ -1,8 +1,8 @@
 """`make stack-test`: the whole stack on a real Docker Engine.
 
 Builds the three images, brings everything up under a project name of its own, asks a picture, kills one prep worker's
-container and the engine's process while jobs are under way, sees every answer, takes everything down and checks that
-nothing is left. A client like any other: it knows the HTTP API and the containers' labels, nothing of the rooms.
+container, the engine's process and Redis while jobs are under way, sees every answer, stops it, takes everything down
+and checks that nothing is left. A client like any other: it knows the HTTP API and the containers' labels, no room.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def run(stack: Stack) -> None:
     stack.step("ask", stack.ask_now)
     stack.step("kill a prep worker's container", stack.survives_prep_kill)
     stack.step("kill the engine's process", stack.survives_engine_kill)
+    stack.step("kill Redis", stack.survives_redis_kill)
+    stack.step("stop", stack.check_stop)
 
 
 def compose_command() -> list[str]:
@@ -155,7 +157,7 @@ class Stack:
         response = self.http.post("/v1/systemone", json=request_body("red"))
         if response.status_code != 200:
             raise StackError(f"/v1/systemone: {response.status_code} {response.text[:500]}")
-        check_answer(response.json())
+        check_answer(response.json(), "red")
 
     def survives_prep_kill(self) -> None:
         """SIGKILL to one of two prep containers with jobs on the queue: the other one prepares them all."""
@@ -180,6 +182,24 @@ class Stack:
         engine.reload()
         if engine.attrs["RestartCount"] <= restarts:
             raise StackError("the engine's process was not killed")
+
+    def survives_redis_kill(self) -> None:
+        """SIGKILL to Redis with jobs accepted: it comes back with all of them, and the others find it again."""
+        jobs = [self._submit(index) for index in range(20, 26)]
+        [victim] = self.containers("redis")
+        victim.kill("SIGKILL")
+        victim.start()
+        for job in jobs:
+            self._answered(job)
+
+    def check_stop(self) -> None:
+        """SIGTERM is obeyed within the grace period: every process of ours ends with 0."""
+        running = [container for service in ("gateway", "prep", "engine") for container in self.containers(service)]
+        self.compose("stop")
+        for container in running:
+            container.reload()
+            if container.attrs["State"]["ExitCode"] != 0:
+                raise StackError(f"{container.name} ended with {container.attrs['State']['ExitCode']} on SIGTERM")
 
     def take_down(self) -> None:
         """Everything of the project, volumes included."""
@@ -217,13 +237,16 @@ class Stack:
         def done() -> bool:
             nonlocal job
             with contextlib.suppress(httpx.TransportError):
-                job = self.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=5"}).json()
+                response = self.http.get(f"/v1/jobs/{job_id}", headers={"Prefer": "wait=5"})
+                if response.status_code == 404:
+                    raise StackError(f"job {job_id} was accepted and is unknown")
+                job = response.json()
             return job.get("status") in ("succeeded", "failed", "expired", "cancelled")
 
         self._wait(ANSWER_S + RESTART_S, f"job {job_id}", done)
         if job["status"] != "succeeded":
             raise StackError(f"job {job_id}: {json.dumps(job)[:1000]}")
-        check_answer(job["result"])
+        check_answer(job["result"], "blue")
 
     def _ready(self, workers: int) -> bool:
         with contextlib.suppress(httpx.TransportError, ValueError):
@@ -258,14 +281,16 @@ def request_body(colour: str, index: int = 0) -> dict[str, Any]:
 COLOURS = ("red", "blue", "green")
 
 
-def check_answer(body: dict[str, Any]) -> None:
-    """A complete System One body with probabilities that are some."""
+def check_answer(body: dict[str, Any], colour: str) -> None:
+    """A complete System One body; the shipped model must also be right."""
     answers = body["answers"]
     probabilities = answers["colour"]["probabilities"]
     if set(probabilities) != set(COLOURS) or abs(sum(probabilities.values()) - 1) > 1e-6:
         raise StackError(f"not a distribution over {COLOURS}: {probabilities}")
     if not 0 <= answers["round"]["noul"] <= 1 or body["usage"]["image_tokens"] < 1:
         raise StackError(f"not an answer about a picture: {json.dumps(body)[:1000]}")
+    if "PHOTOCALL_MODEL_DIR" not in os.environ and answers["colour"]["choice"] != colour:
+        raise StackError(f"the circle is {colour}: {json.dumps(answers)[:1000]}")
 
 
 if __name__ == "__main__":
