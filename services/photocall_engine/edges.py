@@ -71,7 +71,7 @@ class Intake(Protocol):
 
 
 class Outlet(Protocol):
-    """Where outcomes go. Each request that was taken gets exactly one outcome."""
+    """Where outcomes go. Each request gets exactly one, except that a job taken again while it runs replaces itself."""
 
     def publish(self, request: EngineRequest, outcome: Outcome) -> None:
         """The end of a request."""

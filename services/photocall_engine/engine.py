@@ -128,6 +128,8 @@ class Engine:
                 log.exception("job %s cannot be composed", origin.job_id)
                 self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
             else:
+                if origin.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
+                    self._forget(self._by_id[origin.job_id])
                 self._by_id[origin.job_id] = request
                 self.scheduler.submit(request)
 
@@ -171,11 +173,14 @@ class Engine:
             self._outlet.event(request.origin, "progress", data)
 
     def _finish(self, request: Request, outcome: Outcome) -> None:
+        self._forget(request)
+        self._outlet.publish(request.origin, outcome)
+
+    def _forget(self, request: Request) -> None:
         self.scheduler.drop(request)
         del self._by_id[request.job_id]
         for branch in request.branches:
             self._told.pop((request.job_id, branch.question.name), None)
-        self._outlet.publish(request.origin, outcome)
 
     def _timings(self, request: Request) -> dict[str, float]:
         times = request.times

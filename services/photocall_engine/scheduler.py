@@ -77,17 +77,21 @@ class Scheduler:
         return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
+        promised = self._outstanding(self.running) if self.waiting else (0, 0)
         while len(self.running) < self.limits.max_requests or self._suspects:
             request = self._next_waiting()
             if request is None:
                 return
             self._find_prefix(request)
-            while not self._has_room(request):
+            full, sliding = self._outstanding([request])
+            promised = promised[0] + full, promised[1] + sliding
+            while self.running and request not in self._suspects and not self._has_room(*promised):
                 victim = self._youngest_batch() if request.origin.priority == "interactive" else None
                 if victim is None:
                     self._free(request, None)
                     return
                 self._preempt(victim, None)
+                promised = self._outstanding([*self.running, request])
             self.waiting.remove(request)
             self.running.append(request)
             if request.order < 0:
@@ -111,30 +115,32 @@ class Scheduler:
         preempted = request.order if request.order >= 0 else float("inf")
         return origin.priority != "interactive", preempted, self._served[origin.owner], origin.deadline_at
 
-    def _has_room(self, request: Request) -> bool:
-        """Whether its prompt fits beside what the running ones will still take. Decoded tokens are not counted."""
-        if not self.running or request in self._suspects:
-            return True
-        full = self.pages.free + self.pages.holds.idle
-        sliding = self.pages.free_sliding + self.pages.window_holds.idle
-        for other in (*self.running, request):
-            need = self._outstanding(other)
-            full, sliding = full - need[0], sliding - need[1]
-        return full >= 0 and (sliding >= 0 or not self.limits.window)
+    def _has_room(self, full: int, sliding: int) -> bool:
+        """Whether the pools have so many pages, those that only the cache holds included."""
+        if self.limits.window and sliding > self.pages.free_sliding + self.pages.window_holds.idle:
+            return False
+        return full <= self.pages.free + self.pages.holds.idle
 
-    def _outstanding(self, request: Request) -> tuple[int, int]:
-        """(full, sliding) pages a request will still reserve: its prefix, and as many questions as fit in one step."""
-        prefix = request.prefix
-        full = prefix.table.missing(prefix.end) if prefix.remaining else 0
-        chunk = min(prefix.remaining, self.limits.max_chunk)
-        sliding = min(full, sliding_pages_during(self.limits.window, chunk) if chunk else 0)
-        rows = branches = 0
-        for branch in request.branches:
-            for sequence in () if branch.done else branch.pending():
-                if rows < self.limits.token_budget and not sequence.live:
+    def _outstanding(self, requests: list[Request]) -> tuple[int, int]:
+        """(full, sliding) pages these will still reserve for prompts: a prefix, and the questions of one step.
+
+        Decoded tokens are not counted: texts that outgrow the pools take pages from the youngest.
+        """
+        full = sliding = 0
+        for request in requests:
+            prefix = request.prefix
+            if prefix.remaining:
+                missing = prefix.table.missing(prefix.end)
+                chunk = min(prefix.remaining, self.limits.max_chunk)
+                full += missing
+                sliding += min(missing, sliding_pages_during(self.limits.window, chunk))
+            rows = 0
+            for _, sequence in request.pending():
+                if not sequence.live and rows < self.limits.token_budget:
                     rows += sequence.remaining
-                    branches += pages_for(sequence.end) - sequence.start // PAGE_SIZE
-        return full + branches, sliding + branches
+                    pages = pages_for(sequence.end) - sequence.start // PAGE_SIZE
+                    full, sliding = full + pages, sliding + pages
+        return full, sliding
 
     def _find_prefix(self, request: Request) -> None:
         """Start the prefix where the cache ends."""
@@ -163,18 +169,18 @@ class Scheduler:
     def _smallest_piece(self, request: Request) -> int:
         """Rows without which the request's prompt does not move: a picture that cannot be cut, else one."""
         prefix = request.prefix
-        todo = [prefix] if prefix.remaining else [s for b in request.branches if not b.done for s in b.pending()]
-        if not todo or todo[0].path:
+        first = prefix if prefix.remaining else next((s for _, s in request.pending()), None)
+        if first is None or first.path:
             return 0
-        position = todo[0].position
-        spans = todo[0].spans if self.limits.bidirectional else ()
+        position = first.position
+        spans = first.spans if self.limits.bidirectional else ()
         return next((span.end - span.start for span in spans if span.start == position), 1)
 
     def _plan_prompt(self, draft: Draft, request: Request) -> None:
         """The next rows of the prefix, then, behind a prefix that is complete by then, of the questions."""
-        todo = [(b, s) for b in request.branches if not b.done for s in b.pending() if s not in draft.parts]
+        todo = [(branch, sequence) for branch, sequence in request.pending() if sequence not in draft.parts]
         prefix = request.prefix
-        if not prefix.live and not prefix.remaining and any(not s.computed for b, s in todo if s is b.base):
+        if not prefix.live and not prefix.remaining and any(s is b.base and not s.computed for b, s in todo):
             self._find_prefix(request)
         if prefix.remaining and self._schedule(draft, request, None, prefix) < prefix.remaining:
             return

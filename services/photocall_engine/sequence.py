@@ -105,6 +105,8 @@ class Branch:
 
     def pending(self) -> Iterator[Sequence]:
         """Sequences that still need rows, parents first."""
+        if self.done:
+            return
         if self.base.remaining and (self.base.read is not None or self.forks):
             yield self.base
         yield from self.forks
@@ -179,6 +181,12 @@ class Request:
         for branch in self.branches:
             yield branch.base
             yield from branch.forks
+
+    def pending(self) -> Iterator[tuple[Branch, Sequence]]:
+        """Sequences behind the prefix that still need rows, parents first."""
+        for branch in self.branches:
+            for sequence in branch.pending():
+                yield branch, sequence
 
     def picture(self, span: PictureSpan) -> PatchImage:
         """The patches behind a span."""

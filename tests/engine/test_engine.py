@@ -9,7 +9,7 @@ import pytest
 
 from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
 from photocall_engine.calibration import Calibration
-from photocall_engine.engine import Answered, Cancelled, HandedBack, Refused
+from photocall_engine.engine import Answered, Cancelled, EngineRequest, HandedBack, Outcome, Refused
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.readout import Floats
 from photocall_engine.rows import PAGE_SIZE, RowBatch
@@ -196,6 +196,24 @@ def test_a_deadline_that_passes_ends_the_request(tokenizer: ChatTokenizer) -> No
     made.step()
     assert isinstance(made.outcomes["late"], Refused)
     assert made.outcomes["late"].code == "deadline_exceeded"
+
+
+def test_a_job_taken_again_while_it_runs_has_one_outcome_for_the_new_ticket(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, logits=never_ends(tokenizer))
+    made.ask("job", "x", Text("t", "Say", max_tokens=9), ticket="lost")
+    made.step()
+    made.step()
+    made.ask("job", "x", Text("t", "Say", max_tokens=9), ticket="new")
+    tickets = []
+    publish = made.publish
+
+    def recording(request: EngineRequest, outcome: Outcome) -> None:
+        tickets.append(request.ticket)
+        publish(request, outcome)
+
+    made.publish = recording  # type: ignore[method-assign]
+    made.run()
+    assert tickets == ["new"]
 
 
 class Breaks(FakeRunner):
