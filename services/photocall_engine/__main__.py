@@ -112,8 +112,10 @@ def load_model(settings: EngineSettings) -> Model:
 
 
 def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
-    # Idle OpenMP threads sleep: spinning ones take the core from whoever they wait for, prep and gateway included.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read once, when torch is first imported
+    # Waiting OpenMP threads spin for microseconds, then sleep: by default they spin for milliseconds, and so take the
+    # core from whoever they wait for, prep and gateway included. Read once, when torch is first imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from photocall_engine.kernels import UnsupportedDevice
     from photocall_engine.model.weights import WeightError
     from photocall_engine.torch_runner import TorchRunner
