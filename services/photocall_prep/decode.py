@@ -21,6 +21,8 @@ from photocall_prep.colour import ColourRefused, to_rgb
 Image.MAX_IMAGE_PIXELS = None
 
 _TIFF_TILE_SIDES = (322, 323)
+_JPEG_SCAN = b"\xff\xda"  # cannot occur inside a scan: there 0xff is followed by 0x00 or a restart mark
+_SCANS_OF_THE_LARGEST = 16  # progressive files have about ten; smaller pictures may have more
 _EXIF_ORIENTATION = 0x0112
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -93,7 +95,7 @@ def decode(data: bytes, limits: Limits) -> DecodedImage:
         raise ImageRefused("image_unsupported", f"not one of {', '.join(FORMATS)}")
     try:
         with Image.open(io.BytesIO(data), formats=(name,)) as image:
-            _check_header(image, limits)
+            _check_header(image, data, limits)
             mode, stored_size = image.mode, image.size
             image.load()
             orientation = _orientation(image)
@@ -125,7 +127,7 @@ def sniff(data: bytes) -> str | None:
     return "BMP" if data.startswith(b"BM") else None
 
 
-def _check_header(image: Image.Image, limits: Limits) -> None:
+def _check_header(image: Image.Image, data: bytes, limits: Limits) -> None:
     width, height = image.size
     if width < 1 or height < 1:
         raise ImageRefused("image_undecodable", f"its header says {width}x{height} pixels")
@@ -136,6 +138,10 @@ def _check_header(image: Image.Image, limits: Limits) -> None:
         frames = getattr(image, "n_frames", 1)
         if frames > limits.max_frames:
             raise ImageRefused("image_too_large", f"{frames} frames; at most {limits.max_frames} are accepted")
+    if image.format in ("JPEG", "MPO"):  # every scan passes over the whole picture, however few bytes it has
+        scans = data.count(_JPEG_SCAN)
+        if scans * width * height > _SCANS_OF_THE_LARGEST * limits.max_pixels:
+            raise ImageRefused("image_too_large", f"{scans} scans of {width}x{height} pixels")
     if image.format == "TIFF":  # a whole tile is held in memory, however small the picture
         tile_width, tile_height = (_tag(image, tag, 1) for tag in _TIFF_TILE_SIDES)
         if tile_width * tile_height > limits.max_pixels:

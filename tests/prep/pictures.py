@@ -19,7 +19,7 @@ class TestLimits:
 
     __test__ = False
 
-    max_image_bytes: int = 8_000_000
+    max_image_bytes: int = 32_000_000
     max_pixels: int = 4_000_000
     max_frames: int = 20
 

@@ -171,6 +171,17 @@ def test_pixels_are_counted_on_the_header() -> None:
     assert refused.value.code == "image_too_large"
 
 
+def test_a_jpeg_of_thousands_of_scans_is_refused() -> None:
+    """Each scan costs a pass over all pixels: a small file could take minutes."""
+    data = encoded(noise(512, 512), "JPEG", progressive=True)
+    assert data.count(b"\xff\xda") > 5
+    assert decoded(data).rgb.size == (512, 512)
+    last = data.rindex(b"\xff\xda")
+    many = data[:last] + data[last:-2] * 400 + data[-2:]
+    with pytest.raises(ImageRefused, match=r"4\d\d scans of 512x512 pixels"):
+        decoded(many)
+
+
 def tiled_tiff(tile_side: int) -> bytes:
     """A TIFF of 16 x 16 grey pixels in one deflated tile of another size."""
     tile = zlib.compress(b"\0" * 256)
