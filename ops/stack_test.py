@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -71,6 +72,10 @@ def main() -> int:
 
 def run(stack: Stack) -> None:
     """The steps, in their order."""
+    model = Path(stack.environment.get("PHOTOCALL_MODEL_DIR") or ROOT / "models" / "mini")
+    hidden = [file.name for file in model.iterdir() if not file.stat().st_mode & stat.S_IROTH]
+    if hidden:
+        raise StackError(f"the containers' user cannot read {', '.join(hidden)} in {model}; chmod o+r helps")
     with wheels_for_build(ROOT / "wheels"):
         stack.step("build", lambda: stack.compose("build"))
     stack.step("refuses to start without a signing key", stack.refuses_without_key)
