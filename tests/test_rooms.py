@@ -24,7 +24,8 @@ FORBIDDEN = {
     "photocall_engine": {"PIL", "starlette", "rq", "photocall_gateway", "photocall_prep"},
 }
 POLICY = ("engine", "sequence", "scheduler", "pages", "window", "prefix_cache", "soft_cache", "readout", "calibration",
-          "fake_runner", "prompt", "tokenizer", "rows", "runner")  # fmt: skip
+          "fake_runner", "prompt", "tokenizer", "rows", "runner", "composer", "digits", "edges", "limits", "number_tree",
+          "steps", "waiting")  # fmt: skip
 EXECUTORS = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 
 

@@ -3,15 +3,13 @@
 Charter. Policy only: no tensors, no model, no queue, no clock of its own. Nothing is added here that the answer to "who
 runs next, on which pages" does not need; what rows look like is `steps.py`, what answers mean is `readout.py`.
 
-Order: interactive before batch; inside a class the owner served least so far, and of each owner the earliest
-deadline. Once admitted, a request keeps its seniority, and pages are taken from the youngest for the oldest: the oldest
-can always run (`Limits` refuses what could not run alone), so there is no deadlock. A request that loses its pages
-keeps what it has decoded and computes its rows again.
+Whose turn it is to enter, `waiting.py` says. Once admitted, a request keeps its seniority, and pages are taken from the
+youngest for the oldest: the oldest can always run (`Limits` refuses what could not run alone), so there is no deadlock.
+A request that loses its pages keeps what it has decoded and computes its rows again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from photocall_engine.limits import Limits
@@ -22,6 +20,7 @@ from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Draft, Part, Step
+from photocall_engine.waiting import WaitingLine
 from photocall_engine.window import pages_for, sliding_pages_during
 
 
@@ -33,24 +32,20 @@ class Scheduler:
         self.pages = pages
         self.cache = cache
         self.soft = soft
-        self.waiting: list[Request] = []
+        self.waiting = WaitingLine()
         self.running: list[Request] = []
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
-        self._served: Counter[str] = Counter()  # rows, by owner
         self._admissions = 0
 
     def submit(self, request: Request) -> None:
-        """A composed request joins the waiting ones; an owner who was away is not paid for the time."""
-        owner = request.origin.owner
-        here = {r.origin.owner for r in (*self.waiting, *self.running)}
-        if owner not in here:
-            self._served[owner] = max(self._served[owner], min((self._served[o] for o in here), default=0))
-        self.waiting.append(request)
+        """A composed request joins those that wait."""
+        self.waiting.join(request, self.running)
 
     def drop(self, request: Request) -> None:
         """It leaves now, whatever it was doing: cancelled, expired, failed or done."""
         self._free(request, None)
-        for group in (self.waiting, self.running, self._suspects):
+        self.waiting.leave(request)
+        for group in (self.running, self._suspects):
             if request in group:
                 group.remove(request)
 
@@ -77,22 +72,19 @@ class Scheduler:
         return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
-        promised = self._outstanding(self.running) if self.waiting else (0, 0)
-        while len(self.running) < self.limits.max_requests or self._suspects:
-            request = self._next_waiting()
-            if request is None:
-                return
+        promised = self._outstanding(self.running) if len(self.waiting) else (0, 0)
+        while (request := self._next_waiting()) is not None:
             self._find_prefix(request)
             full, sliding = self._outstanding([request])
             promised = promised[0] + full, promised[1] + sliding
-            while self.running and request not in self._suspects and not self._has_room(*promised):
+            while request not in self._suspects and not self._has_room(*promised):
                 victim = self._youngest_batch() if request.origin.priority == "interactive" else None
                 if victim is None:
                     self._free(request, None)
                     return
                 self._preempt(victim, None)
                 promised = self._outstanding([*self.running, request])
-            self.waiting.remove(request)
+            self.waiting.leave(request)
             self.running.append(request)
             if request.order < 0:
                 request.order, self._admissions = self._admissions, self._admissions + 1
@@ -100,26 +92,18 @@ class Scheduler:
                 request.usage.cached_rows = request.prefix.computed
 
     def _next_waiting(self) -> Request | None:
-        """The suspect if there is one, who was preempted first, then by class, owner and deadline.
-
-        Who has the same prefix as a request that is computing it waits for it, to find it in the cache.
-        """
         if self._suspects:
             return self._suspects[0] if self._suspects[0] in self.waiting else None
-        computing = {request.prefix_key for request in self.running if request.prefix.remaining}
-        ready = [request for request in self.waiting if request.prefix_key not in computing]
-        return min(ready, key=self._turn, default=None)
-
-    def _turn(self, request: Request) -> tuple[bool, int | float, int, float]:
-        origin = request.origin
-        preempted = request.order if request.order >= 0 else float("inf")
-        return origin.priority != "interactive", preempted, self._served[origin.owner], origin.deadline_at
+        return self.waiting.next({request.prefix_key for request in self.running if request.prefix.remaining})
 
     def _has_room(self, full: int, sliding: int) -> bool:
-        """Whether the pools have so many pages, those that only the cache holds included."""
+        """Whether one more can run and the pools have so many pages, those that only the cache holds included."""
+        if not self.running:
+            return True
         if self.limits.window and sliding > self.pages.free_sliding + self.pages.window_holds.idle:
             return False
-        return full <= self.pages.free + self.pages.holds.idle
+        slots = self.limits.max_requests - len(self.running)
+        return slots > 0 and full <= self.pages.free + self.pages.holds.idle
 
     def _outstanding(self, requests: list[Request]) -> tuple[int, int]:
         """(full, sliding) pages these will still reserve for prompts: a prefix, and the questions of one step.
@@ -195,7 +179,7 @@ class Scheduler:
         limit = min(draft.left, self.limits.max_chunk)
         rows = sequence.chunk(limit, self.limits.bidirectional)
         rows = self._pin_pictures(draft, request, sequence, rows)
-        if not rows or not self._grow(draft, request, branch, sequence, sequence.position + rows):
+        if not rows or not self._grow(draft, request, sequence, sequence.position + rows):
             return 0
         draft.add(Part(request, branch, sequence, rows))
         return rows
@@ -214,7 +198,7 @@ class Scheduler:
                 draft.encode.append((span.key, request.picture(span), place[0]))
         return rows
 
-    def _grow(self, draft: Draft, request: Request, branch: Branch | None, sequence: Sequence, end: int) -> bool:
+    def _grow(self, draft: Draft, request: Request, sequence: Sequence, end: int) -> bool:
         """Give a sequence the pages for positions up to `end`, taken from younger ones if need be."""
         parent = sequence.parent
         if parent is not None and not sequence.live:
@@ -252,7 +236,7 @@ class Scheduler:
     def _preempt(self, request: Request, draft: Draft | None) -> None:
         self._free(request, draft)
         self.running.remove(request)
-        self.waiting.append(request)
+        self.waiting.rejoin(request)
 
     def _free(self, request: Request, draft: Draft | None) -> None:
         for sequence in request.sequences():
@@ -308,7 +292,7 @@ class Scheduler:
         prompt_rows = max(0, min(sequence.position, prompt_end) - start)
         request.usage.prompt_rows += prompt_rows
         request.usage.decode_rows += part.rows - prompt_rows
-        self._served[request.origin.owner] += part.rows
+        self.waiting.serve(request.origin.owner, part.rows)
         if sequence is request.prefix:
             checkpoints = request.checkpoints(start, sequence.position, self.limits.bidirectional)
             self.cache.insert(request.keys, sequence.table.pages, sequence.position, checkpoints)

@@ -205,6 +205,20 @@ def test_an_interactive_request_takes_the_pages_of_a_batch_one(tokenizer: ChatTo
     assert made.body("quick")["usage"]["steps"] <= 6
 
 
+def test_an_interactive_request_takes_the_place_of_a_batch_one(tokenizer: ChatTokenizer) -> None:
+    made = Bench(talks(tokenizer), tokenizer, max_requests=2)
+    for i in range(2):
+        made.ask(f"slow-{i}", f"x{i}", Text("t", "Say", 60), priority="batch")
+    for _ in range(5):
+        made.step()
+    made.ask("quick", "y", Noul("n", "Is it?"))
+    made.step()
+    assert list(made.outcomes) == ["quick"]
+    made.run()
+    assert made.body("slow-0")["usage"]["decode_rows"] == 59
+    assert made.body("slow-1")["usage"]["decode_rows"] > 59
+
+
 def test_batch_does_not_preempt_batch(tokenizer: ChatTokenizer) -> None:
     made = Bench(talks(tokenizer), tokenizer, token_budget=100)
     made.ask("first", "x" * 200, Text("t", "Say", 100), priority="batch")
