@@ -103,6 +103,14 @@ def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], field:
     assert field in str(caught.value)
 
 
+@pytest.mark.parametrize("change", [{"pooling_kernel_size": 2}, {"patch_size": 14}, {"head_dim": 18}])
+def test_towers_that_are_not_supported_are_refused_by_name(change: dict[str, Any]) -> None:
+    raw = written_by_transformers(DENSE, VISION)
+    raw["vision_config"] |= change
+    with pytest.raises(ConfigError, match=f"vision_config.{next(iter(change))}: "):
+        parse_config(raw)
+
+
 def test_other_models_and_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model_type"):
         parse_config({"model_type": "llama"})

@@ -85,7 +85,7 @@ class VisionConfig:
     num_kv_heads: int
     head_dim: int
     patch_size: int
-    pool: int  # pool x pool patches make one soft token
+    pool: int  # pool x pool patches make one soft token: 3, which the whole service counts with
     num_positions: int  # per axis
     theta: float
     eps: float
@@ -264,6 +264,7 @@ def _vision(fields: Fields) -> VisionConfig:
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     fields.only("attention_bias", False)
     fields.only("patch_size", 16)
+    fields.only("pooling_kernel_size", 3)
     rope = fields.optional_section("rope_parameters") or Fields({}, fields.dotted("rope_parameters"))
     rope.only("rope_type", "axial")
     head_dim = fields.integer("head_dim", 64)
@@ -277,7 +278,7 @@ def _vision(fields: Fields) -> VisionConfig:
         num_kv_heads=fields.integer("num_key_value_heads", 12),
         head_dim=head_dim,
         patch_size=16,
-        pool=fields.integer("pooling_kernel_size", 3),
+        pool=3,
         num_positions=fields.integer("position_embedding_size", 10_240),
         theta=rope.number("rope_theta", 100.0),
         eps=fields.number("rms_norm_eps", 1e-6),
