@@ -4,6 +4,9 @@ A thread fetches as much as the engine has room for: reads the lanes (interactiv
 patch blobs. So the engine's loop never waits for Redis. Every entry ends in one way: taken, or acknowledged as a
 replay (the job has ended, is held, or is prep's again), or dead-lettered, or its job is sent back to prep because a
 blob has vanished.
+
+A job that was in an engine when it died is a suspect: it runs alone, so that one that kills engines never takes its
+neighbours with it to the end of their attempts.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
@@ -28,7 +32,7 @@ from photocall.grid import PATCH_BYTES
 from photocall.jobs import JobRecord, Lease, Refused, StreamRef
 from photocall.keys import LANES, Lane
 from photocall.logs import fields
-from photocall.messages import Prepared
+from photocall.messages import Header, Prepared
 from photocall.records import Records
 from photocall.streams import FIELD, DeadLetters, Entry, entries_of
 from photocall.wire import Wire, unpack
@@ -43,6 +47,7 @@ RECLAIM_EVERY_S = 3.0
 RECLAIM_IDLE_MS = 10_000  # longer than a lease: entries of an engine that died before it took the lease
 CONSUMER_IDLE_MS = 3_600_000
 AWAY_S = 0.5
+EMPTY_POLL_S = 0.02
 MAX_RETURNS = 5  # to prep, for want of a blob: then prep and engine do not agree on where or what blobs are
 
 
@@ -54,6 +59,14 @@ class Ticket:
     ref: StreamRef
     queued_s: float  # in queues, before the engine took it
     prepare_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A message that offers a job, and the header of the request that caused it."""
+
+    message: Prepared
+    cause: Header | None
 
 
 class RedisIntake:
@@ -82,6 +95,8 @@ class RedisIntake:
         self._fetching = 0
         self._room = threading.Condition()
         self._stopped = threading.Event()
+        self._suspects: deque[tuple[Lane, Entry]] = deque()  # read, not leased
+        self._alone = ""  # the suspect that runs, or was the last to
         self._reclaimed_at = float("-inf")
         self._grouped = False
         self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
@@ -139,14 +154,29 @@ class RedisIntake:
         """One look at the lanes, blocking a while when both are empty."""
         if not self._grouped:
             self._make_groups()
+        if self._suspects or self._alone in self._leases:
+            self._fetch_suspect()
+            return
         for lane, entry in self._entries(wanted):
             try:
-                request = self._accept(lane, entry)
+                offer = self._read_message(entry)
             except (BadSignature, UnknownVersion, MalformedMessage) as error:
                 self._dead.refuse(keys.engine_stream(lane), keys.ENGINE_GROUP, entry, error)
                 continue
-            if request is not None:
-                self._ready.put(request)
+            if offer.message.attempt > 1:
+                self._suspects.append((lane, entry))
+            else:
+                self._accept(lane, entry, offer)
+
+    def _fetch_suspect(self) -> None:
+        """The next suspect, once the engine is empty; until it has ended nothing else is fetched."""
+        if len(self._leases):
+            self._stopped.wait(EMPTY_POLL_S)
+            return
+        lane, entry = self._suspects.popleft()
+        offer = self._read_message(entry)
+        self._alone = offer.message.job_id
+        self._accept(lane, entry, offer)
 
     def _entries(self, wanted: int) -> list[tuple[Lane, Entry]]:
         found: list[tuple[Lane, Entry]] = []
@@ -186,18 +216,21 @@ class RedisIntake:
                 self._redis.xgroup_delconsumer(stream, keys.ENGINE_GROUP, consumer["name"])
         return [entry for entry in reply[1] if entry[1]]
 
-    def _accept(self, lane: Lane, entry: Entry) -> EngineRequest | None:
-        """Lease and load one entry's job. Raises BadSignature, UnknownVersion or MalformedMessage."""
-        entry_id, values = entry
-        envelope = self._wire.decode(values.get(FIELD, b""))
+    def _read_message(self, entry: Entry) -> Offer:
+        """Raises BadSignature, UnknownVersion or MalformedMessage."""
+        envelope = self._wire.decode(entry[1].get(FIELD, b""))
         if not isinstance(envelope.message, Prepared):
             raise MalformedMessage(f"{envelope.message.msg_type} does not belong on an engine stream")
-        ref = StreamRef(lane, entry_id.decode())
-        job_id = envelope.message.job_id
-        lease = self._records.lease(job_id, "running", envelope.parent_header)
+        return Offer(envelope.message, envelope.parent_header)
+
+    def _accept(self, lane: Lane, entry: Entry, offer: Offer) -> None:
+        """Lease and load one entry's job; ready for the engine, unless it is a replay or goes elsewhere."""
+        ref = StreamRef(lane, entry[0].decode())
+        job_id = offer.message.job_id
+        lease = self._records.lease(job_id, "running", offer.cause)
         if lease is None:
             self._acknowledge(ref)
-            return None
+            return
         self._leases.add(lease)
         request: EngineRequest | None = None
         try:
@@ -210,7 +243,8 @@ class RedisIntake:
         finally:
             if request is None:  # also when Redis went away: then the lease ends, and the sweeper gives the job on
                 self._leases.remove(job_id)
-        return request
+            else:
+                self._ready.put(request)
 
     def _load(self, record: JobRecord, lease: Lease, ref: StreamRef) -> EngineRequest | None:
         """The request with its pictures; None when its job went elsewhere."""

@@ -52,6 +52,9 @@ class LeaseBook:
         with self._lock:
             return job_id in self._leases and job_id not in self._unwanted
 
+    def __contains__(self, job_id: str) -> bool:
+        return job_id in self._leases
+
     def __len__(self) -> int:
         return len(self._leases)
 

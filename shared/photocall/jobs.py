@@ -66,6 +66,7 @@ class Lease:
     fence: int
     attempt: int
     cause: Header
+    stage: Stage = "running"
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class Operations:
         busy = self.wire.encode(Status(job_id, "busy", stage), cause=cause) if cause else b""
 
         def parse(found: list[Any] | None) -> Lease | None:
-            return None if found is None else Lease(job_id, int(found[0]), int(found[1]), unpack(found[2]))
+            return None if found is None else Lease(job_id, int(found[0]), int(found[1]), unpack(found[2]), stage)
 
         return self._call("lease", job_id, (), (stage, busy), parse, now)
 
@@ -292,7 +292,7 @@ class Operations:
         return self.wire.encode(Status(record.job_id, "idle", record.stage), cause=record.header)
 
     def _idle(self, lease: Lease) -> bytes:
-        return self.wire.encode(Status(lease.job_id, "idle", "running"), cause=lease.cause)
+        return self.wire.encode(Status(lease.job_id, "idle", lease.stage), cause=lease.cause)
 
     def _interrupt(self, job_id: str) -> bytes:
         return self.wire.encode(InterruptRequest([job_id]))

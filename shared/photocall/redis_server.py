@@ -21,6 +21,7 @@ from pathlib import Path
 import redis
 
 from photocall.connections import connect
+from photocall.supervisor import ends_with
 
 MINIMUM = (6, 2)
 BINARIES = ("valkey-server", "redis-server")
@@ -94,7 +95,8 @@ class RedisServer:
         directory = Path(tempfile.mkdtemp(prefix="pc-"))
         server = cls(find_binary(), directory, directory)
         with (directory / "log").open("wb") as log:
-            child = subprocess.Popen(server.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [*ends_with(os.getpid()), *server.command()]
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             server.wait_ready()
             yield server

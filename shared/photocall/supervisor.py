@@ -136,9 +136,8 @@ class Supervisor:
         return [child for child in self._children if child.spec.stage == stage]
 
     def _spawn(self, child: _Child) -> None:
-        command = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *child.spec.command]
         child.process = subprocess.Popen(
-            command,
+            [*ends_with(os.getpid()), *child.spec.command],
             env=dict(child.spec.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -185,6 +184,11 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop_asked += 1
+
+
+def ends_with(parent: int) -> list[str]:
+    """What to put before a command so that the kernel ends it when its parent (a thread of it that starts it) dies."""
+    return [sys.executable, "-I", "-S", str(LAUNCHER), str(parent)]
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:

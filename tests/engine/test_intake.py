@@ -208,6 +208,7 @@ def test_a_job_of_an_engine_that_died_with_its_lease_runs_again_once(bench: Queu
     [first] = bench.take()
     bench.redis.hset(keys.job("j1"), "lease_until", str(time.time() - 1))
     bench.redis.zadd(keys.LEASES, {"j1": time.time() - 1})
+    bench.leases.remove("j1")  # its book went with it
     Sweeper(bench.records, PrepQueues(bench.redis, WIRE)).sweep()
     [second] = bench.take()
     tickets = [cast(Ticket, first.ticket), cast(Ticket, second.ticket)]
@@ -215,6 +216,31 @@ def test_a_job_of_an_engine_that_died_with_its_lease_runs_again_once(bench: Queu
     assert not bench.records.publish(tickets[0].lease, Answered(BODY), tickets[0].ref)
     assert bench.records.publish(tickets[1].lease, Answered(BODY), tickets[1].ref)
     assert (bench.entries(), bench.pending()) == (0, 0)
+
+
+def test_suspects_run_alone(bench: QueueBench) -> None:
+    """Two jobs that were in an engine when it died, and one that was not."""
+    for name in ("s1", "s2"):
+        bench.accept_text(name)
+        until(lambda: bench.take(), "it to be taken")
+        bench.redis.hset(keys.job(name), "lease_until", str(time.time() - 1))
+        bench.redis.zadd(keys.LEASES, {name: time.time() - 1})
+        bench.leases.remove(name)
+    Sweeper(bench.records, PrepQueues(bench.redis, WIRE)).sweep()
+    bench.accept_text("new")
+    order = []
+    for _ in range(3):
+        [request] = bench.take()
+        assert bench.take(within_s=0.3) == []
+        order.append(request.job_id)
+        ticket = cast(Ticket, request.ticket)
+        bench.records.publish(ticket.lease, Answered(BODY), ticket.ref)
+        bench.leases.remove(request.job_id)
+    assert set(order) == {"s1", "s2", "new"}
+    bench.accept_text("n1")
+    bench.accept_text("n2")
+    bench.take(limit=1)
+    until(lambda: bench.intake.take(5, 0.05) or len(bench.leases) == 2, "the two to be together again")
 
 
 def test_streams_that_are_deleted_come_back(bench: QueueBench) -> None:

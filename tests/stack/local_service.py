@@ -73,6 +73,14 @@ class Service:
         body += f"--{boundary}--\r\n".encode()
         return self.call("POST", "/v1/jobs", body, content_type=f"multipart/form-data; boundary={boundary}", **headers)
 
+    def submit_text(self, number: int, max_tokens: int = 32) -> str:
+        """A job that decodes a while; its id."""
+        question = {"type": "text", "instructions": "Say something.", "max_tokens": max_tokens}
+        body = json.dumps({"state": f"number {number}", "questions": {"words": question}}).encode()
+        status, job = self.call("POST", "/v1/jobs", body, content_type="application/json")
+        assert status == 202, job
+        return str(job["id"])
+
     def ended(self, job_id: str, within_s: float = 60.0) -> dict[str, Any]:
         """The job, once it has ended."""
 
@@ -164,19 +172,26 @@ def service(failpoint: str = "", stopped_by: signal.Signals = signal.SIGTERM) ->
         assert status == (0 if stopped_by == signal.SIGTERM else -stopped_by), log.read_text()[-6000:]
 
 
-def pid_of(running: Service, name: str) -> int:
-    """The process of a name among the supervisor's children."""
-    marks = {"redis": b"redis.sock", "prep-1": b"photocall_prep", "engine": b"photocall_engine"}
-    mark = marks.get(name, b"photocall_gateway")
-    for child in Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split():
+MARKS = {
+    "redis": "redis.sock",
+    "prep-1": "photocall_prep",
+    "engine": "photocall_engine",
+    "gateway": "photocall_gateway",
+}
+
+
+def pid_of(running: Service, name: str, but: int = 0) -> int:
+    """The process of a name among the supervisor's children; 0 while there is none, or only the one not meant."""
+    children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
+    for child in (int(word) for word in children):
         try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-            title = Path(f"/proc/{child}/comm").read_text()
+            shown = Path(f"/proc/{child}/cmdline").read_text() + Path(f"/proc/{child}/comm").read_text()
         except OSError:
             continue
-        if mark in command or (name == "redis" and ("valkey" in title or "redis" in title)):
-            return int(child)
-    raise AssertionError(f"no {name} among the supervisor's children")
+        is_redis = name == "redis" and ("valkey" in shown or "redis-server" in shown)
+        if child != but and (MARKS[name] in shown or is_redis):
+            return child
+    return 0
 
 
 def alive(pid: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -61,6 +62,30 @@ def test_killed_three_times_under_the_same_job_is_poison_and_hurts_nobody_else()
         assert_one_answer(running, other["id"], attempts=1)
 
 
+def test_an_engine_that_dies_again_and_again_takes_no_neighbours_with_it() -> None:
+    """Jobs that were in an engine when it died run alone afterwards, so its deaths do not add up for each of them."""
+    with service() as running:
+        jobs = [running.submit_text(number, max_tokens=256) for number in range(6)]
+        killed: set[tuple[str, int]] = set()
+        for least in (3, 1, 1):
+            wait_for(partial(runs, running, jobs, killed, least), 30, "jobs in an engine that was not killed", running)
+            time.sleep(0.3)  # time for every job that would be taken together to be there
+            killed |= runs(running, jobs, killed, 1)
+            pid = pid_of(running, "engine")
+            os.kill(pid, signal.SIGKILL)
+            wait_for(partial(pid_of, running, "engine", but=pid), 30, "another engine", running)
+        ended = [running.ended(job_id, within_s=120) for job_id in jobs]
+        assert [job["status"] for job in ended] == ["succeeded"] * len(jobs)
+        assert sum(job["attempts"] > 1 for job in ended) >= 3
+
+
+def runs(running: Service, jobs: list[str], but: set[tuple[str, int]], least: int) -> set[tuple[str, int]]:
+    """Attempts that run now, other than those known to be dead; none when they are fewer than `least`."""
+    seen = [running.call("GET", f"/v1/jobs/{job_id}")[1] for job_id in jobs]
+    found = {(job["id"], job["attempts"]) for job in seen if job.get("status") == "running"} - but
+    return found if len(found) >= least else set()
+
+
 def test_every_process_killed_under_load_loses_and_doubles_nothing() -> None:
     with service() as running:
         jobs = []
@@ -69,7 +94,9 @@ def test_every_process_killed_under_load_loses_and_doubles_nothing() -> None:
             assert status == 202
             jobs.append(job["id"])
         for name in ("prep-1", "engine", "gateway", "redis"):
-            os.kill(pid_of(running, name), signal.SIGKILL)
+            pid = pid_of(running, name)
+            assert pid
+            os.kill(pid, signal.SIGKILL)
             time.sleep(0.3)
         wait_for(lambda: running.call("GET", "/readyz")[0] == 200, 60, "everything to be back", running)
         for job_id in jobs:
@@ -80,6 +107,7 @@ def test_every_process_killed_under_load_loses_and_doubles_nothing() -> None:
 def test_a_killed_supervisor_leaves_no_orphan() -> None:
     with service(stopped_by=signal.SIGKILL) as running:
         children = [pid_of(running, name) for name in ("redis", "prep-1", "engine", "gateway")]
+        assert all(children)
         running.process.kill()
         running.process.wait(10)
         wait_for(lambda: not any(alive(pid) for pid in children), 10, "the children to end", running)

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.stack.local_service import Service, service, wait_for
+from tests.stack.local_service import service, wait_for
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def submit_text(running: Service, number: int) -> str:
-    """A job that decodes a while."""
-    question = {"type": "text", "instructions": "Say something.", "max_tokens": 32}
-    body = {"state": f"number {number}", "questions": {"words": question}}
-    status, job = running.call("POST", "/v1/jobs", json.dumps(body).encode(), content_type="application/json")
-    assert status == 202, job
-    return str(job["id"])
 
 
 def test_concurrent_requests_share_steps_and_the_answers_are_those_they_get_alone() -> None:
     with service() as running:
         began = running.engine_info()
         with ThreadPoolExecutor(8) as pool:
-            jobs = [running.ended(job_id) for job_id in pool.map(lambda n: submit_text(running, n), range(8))]
+            jobs = [running.ended(job_id) for job_id in pool.map(running.submit_text, range(8))]
         assert [job["status"] for job in jobs] == ["succeeded"] * 8
         took_part = sum(job["result"]["usage"]["steps"] for job in jobs)
 
@@ -40,5 +30,5 @@ def test_concurrent_requests_share_steps_and_the_answers_are_those_they_get_alon
         assert rows / steps > 1
         decodes = sum(job["result"]["usage"]["decode_rows"] for job in jobs)
         assert decodes > steps  # ... by decode rows of several requests, not only by the rows of one prompt
-        alone = running.ended(submit_text(running, 3))
+        alone = running.ended(running.submit_text(3))
         assert alone["result"]["answers"] == jobs[3]["result"]["answers"]
