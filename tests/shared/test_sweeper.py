@@ -111,6 +111,15 @@ def test_clearing_after_an_enqueue_keeps_a_later_entry(bench: Bench) -> None:
     assert bench.sweep(1) == Swept(enqueued=1)
 
 
+def test_an_enqueue_that_is_slow_to_clear_keeps_a_later_entry(bench: Bench) -> None:
+    """The gateway stalls between enqueue and clear while prep and the engine are done with the first round."""
+    bench.accept()
+    bench.queues.enqueue("j1", 1, "interactive")
+    bench.records.hand_back(bench.lease("preparing"), "preparing")
+    bench.records.clear_outbox("j1")
+    assert bench.sweep(1) == Swept(enqueued=1)
+
+
 def test_an_ended_lease_in_prep_is_enqueued_as_the_next_attempt(bench: Bench) -> None:
     bench.accept()
     lease = bench.lease("preparing")

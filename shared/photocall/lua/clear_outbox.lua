@@ -1,5 +1,8 @@
--- The enqueue is done. An entry that is due at another time than the one enqueued for is a later one and stays.
--- ARGV  10 due ('' = whatever it is)
+-- The enqueue is done. Only the entry it was done for goes: a later one stays.
+-- ARGV  10 due ('' = the one of the accept; a lease has cleared that, so whatever is there after one is later)
 
-if ARGV[10] == '' or redis.call('ZSCORE', OUTBOX, job_id) == ARGV[10] then return redis.call('ZREM', OUTBOX, job_id) end
+local due = ARGV[10]
+if due == '' and get('fence') == '0' or due ~= '' and redis.call('ZSCORE', OUTBOX, job_id) == due then
+  return redis.call('ZREM', OUTBOX, job_id)
+end
 return 0
