@@ -262,6 +262,24 @@ def test_a_picture_the_tower_failed_on_is_encoded_again(tokenizer: ChatTokenizer
     assert_as_oracle(made, "job", oracle(made, request))
 
 
+def test_a_sliding_map_the_runner_missed_is_sent_again(tokenizer: ChatTokenizer) -> None:
+    class Misses(FakeRunner):
+        missed = False
+
+        def set_sliding_map(self, first: int, vals: Any) -> None:
+            if len(self.batches) == 3 and not self.missed:
+                self.missed = True
+                raise RuntimeError("once")
+            super().set_sliding_map(first, vals)
+
+    runner = Misses(vocab_size=tokenizer.vocab_size)
+    made = Bench(runner, tokenizer, token_budget=64)
+    request = made.ask("job", "x" * 300, choice("q", "x", "y"))
+    made.run()
+    assert runner.missed
+    assert_as_oracle(made, "job", oracle(made, request))
+
+
 def test_a_lost_device_ends_the_engine(tokenizer: ChatTokenizer) -> None:
     runner = Breaks(vocab_size=tokenizer.vocab_size)
     runner.poison, runner.raises = tokenizer.single("#"), DeviceLost
