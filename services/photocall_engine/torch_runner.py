@@ -20,7 +20,8 @@ from photocall_engine.kernels import Kernels
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.config import LayerKind, ModelConfig, read_config
-from photocall_engine.model.gemma4 import DeviceRows, KindRows, TextDecoder, TextWeights, allocate_text, unneeded
+from photocall_engine.model.gemma4 import DeviceRows, KindRows, TextDecoder
+from photocall_engine.model.text_weights import TextWeights, allocate_text, unneeded
 from photocall_engine.model.vision import VisionTower, VisionWeights, allocate_vision
 from photocall_engine.model.weights import WeightError, load_weights, tensor_names
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch

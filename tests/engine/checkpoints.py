@@ -52,6 +52,13 @@ ETYPE: dict[str, Any] = TEXT | {
     "num_kv_shared_layers": 2,
     "use_double_wide_mlp": True,
 }
+# As 26B-A4B: experts beside every MLP.
+EXPERTS: dict[str, Any] = DENSE | {
+    "enable_moe_block": True,
+    "num_experts": 6,
+    "top_k_experts": 2,
+    "moe_intermediate_size": 24,
+}
 VISION: dict[str, Any] = {
     "hidden_size": 48,
     "intermediate_size": 56,
@@ -125,7 +132,9 @@ def randomise(model: torch.nn.Module) -> None:
             tensor.uniform_(0.5, 1.5)
         elif name.endswith(("q_norm.weight", "k_norm.weight")):
             tensor.uniform_(0.5, 1.5).mul_(1.5 * tensor.shape[0] ** -0.25)
-        elif name.endswith(("norm.weight", "layernorm.weight", "std_scale")):
+        elif name.endswith(
+            ("norm.weight", "norm_1.weight", "norm_2.weight", "std_scale", "router.scale", "expert_scale")
+        ):
             tensor.uniform_(0.5, 1.5)
         elif name.endswith("std_bias"):
             tensor.normal_()

@@ -78,7 +78,9 @@ ROPE = f"rope_parameters.{SLIDING}.rope_type"
     ("change", "field"),
     [
         ({"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
-        ({"enable_moe_block": True}, "enable_moe_block"),
+        ({"enable_moe_block": True}, "num_experts"),
+        ({"enable_moe_block": True, "num_experts": 4, "top_k_experts": 5}, "top_k_experts"),
+        ({"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2}, "moe_intermediate_size"),
         ({"attention_bias": True}, "attention_bias"),
         ({"hidden_activation": "silu"}, "hidden_activation"),
         ({"hidden_size": "64"}, "hidden_size"),

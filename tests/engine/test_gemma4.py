@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.model.gemma4 import TextDecoder
+from photocall_engine.model.text_weights import ExpertWeights
 from photocall_engine.rows import RowBatch
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import (
@@ -20,6 +21,7 @@ from tests.engine.checkpoints import (
     DENSE,
     END,
     ETYPE,
+    EXPERTS,
     IMAGE,
     VISION,
     WINDOW,
@@ -35,10 +37,16 @@ IMAGES = [random_image(1, 6, 9), random_image(2, 12, 6), random_image(3, 15, 18)
 Floats: TypeAlias = NDArray[np.float32]
 
 
-@pytest.fixture(scope="module", params=["dense", "e-type"])
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    text = {"dense": DENSE, "e-type": ETYPE}[request.param]
-    return make_checkpoint(tmp_path_factory.mktemp(request.param), text, VISION)
+@pytest.fixture(scope="module", params=["dense", "etype", "with_experts"])
+def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+    found: Checkpoint = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module", params=["dense", "etype"])
+def plain(request: pytest.FixtureRequest) -> Checkpoint:
+    found: Checkpoint = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,11 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 @pytest.fixture(scope="module")
 def etype(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     return make_checkpoint(tmp_path_factory.mktemp("etype"), ETYPE, VISION)
+
+
+@pytest.fixture(scope="module")
+def with_experts(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return make_checkpoint(tmp_path_factory.mktemp("experts"), EXPERTS, VISION)
 
 
 def load(checkpoint: Checkpoint) -> TorchRunner:
@@ -185,10 +198,10 @@ ANYWHERE: list[Callable[[TorchRunner], None]] = [
 
 
 @pytest.mark.parametrize("mutate", ANYWHERE, ids=lambda m: m.__name__)
-def test_each_feature_is_seen(checkpoint: Checkpoint, mutate: Callable[[TorchRunner], None]) -> None:
-    runner = load(checkpoint)
+def test_each_feature_is_seen(plain: Checkpoint, mutate: Callable[[TorchRunner], None]) -> None:
+    runner = load(plain)
     mutate(runner)
-    assert difference(checkpoint, runner) >= VISIBLE
+    assert difference(plain, runner) >= VISIBLE
 
 
 def causal_pictures(runner: TorchRunner) -> None:
@@ -285,6 +298,65 @@ def test_each_feature_of_e_type_models_is_seen(etype: Checkpoint, mutate: Callab
     assert difference(etype, runner) >= VISIBLE
 
 
+def without_experts(runner: TorchRunner) -> None:
+    for layer in runner.decoder.weights.layers:
+        layer.experts = None
+
+
+def unscaled_router(runner: TorchRunner) -> None:
+    for layer in runner.decoder.weights.layers:
+        assert layer.experts is not None
+        layer.experts.router_scale.fill_(1.0)
+
+
+def unscaled_experts(runner: TorchRunner) -> None:
+    for layer in runner.decoder.weights.layers:
+        assert layer.experts is not None
+        layer.experts.expert_scale.fill_(1.0)
+
+
+def up_before_gate(runner: TorchRunner) -> None:
+    for layer in runner.decoder.weights.layers:
+        assert layer.experts is not None
+        layer.experts.gate_up = torch.cat(layer.experts.gate_up.chunk(2, dim=1)[::-1], dim=1)
+
+
+def one_expert_less(runner: TorchRunner) -> None:
+    experts = runner.decoder.config.experts
+    assert experts is not None
+    runner.decoder.config = replace(runner.decoder.config, experts=replace(experts, top_k=1))
+
+
+def router_after_the_norm(runner: TorchRunner) -> None:
+    """The router reads what the MLP reads, not the residual."""
+    decoder, original = runner.decoder, runner.decoder._with_experts
+
+    def early(weights: ExpertWeights, residual: torch.Tensor, mlp_out: torch.Tensor) -> torch.Tensor:
+        layer = next(layer for layer in decoder.weights.layers if layer.experts is weights)
+        normed = decoder.kernels.rms_norm(residual, layer.pre_feedforward_norm, decoder.config.eps)
+        return original(weights, normed, mlp_out)
+
+    decoder._with_experts = early  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [without_experts, unscaled_router, unscaled_experts, up_before_gate, one_expert_less, router_after_the_norm],
+    ids=lambda m: m.__name__,
+)
+def test_each_feature_of_experts_is_seen(with_experts: Checkpoint, mutate: Callable[[TorchRunner], None]) -> None:
+    runner = load(with_experts)
+    mutate(runner)
+    assert difference(with_experts, runner) >= VISIBLE
+
+
+@pytest.mark.parametrize("name", ["pre_norm", "mlp_norm", "post_norm"])
+def test_each_norm_of_experts_is_seen(with_experts: Checkpoint, name: str) -> None:
+    runner = load(with_experts)
+    runner.decoder.kernels = Skipping(getattr(runner.decoder.weights.layers[1].experts, name))
+    assert difference(with_experts, runner) >= VISIBLE
+
+
 class Skipping(ReferenceKernels):
     """Kernels that leave one norm out."""
 
@@ -301,18 +373,18 @@ LAYER_NORMS = ["input_norm", "q_norm", "k_norm", "post_attention_norm", "pre_fee
 
 @pytest.mark.parametrize("name", LAYER_NORMS)
 @pytest.mark.parametrize("layer", [0, 1], ids=["sliding", "full"])
-def test_each_layer_norm_is_seen(checkpoint: Checkpoint, layer: int, name: str) -> None:
-    runner = load(checkpoint)
+def test_each_layer_norm_is_seen(plain: Checkpoint, layer: int, name: str) -> None:
+    runner = load(plain)
     runner.decoder.kernels = Skipping(getattr(runner.decoder.weights.layers[layer], name))
-    assert difference(checkpoint, runner) >= VISIBLE
+    assert difference(plain, runner) >= VISIBLE
 
 
-def test_the_final_and_value_norms_are_seen(checkpoint: Checkpoint) -> None:
-    for weight in (load(checkpoint).decoder.weights.norm, None):
-        runner = load(checkpoint)
+def test_the_final_and_value_norms_are_seen(plain: Checkpoint) -> None:
+    for weight in (load(plain).decoder.weights.norm, None):
+        runner = load(plain)
         skipped = None if weight is None else runner.decoder.weights.norm
         runner.decoder.kernels = Skipping(skipped)
-        assert difference(checkpoint, runner) >= VISIBLE
+        assert difference(plain, runner) >= VISIBLE
 
 
 def test_per_layer_norms_are_seen(etype: Checkpoint) -> None:
@@ -333,16 +405,15 @@ def test_rows_nobody_reads_leave_early(checkpoint: Checkpoint) -> None:
     heights: list[int] = []
 
     class Counting(ReferenceKernels):
-        def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-            heights.append(len(gate))
-            return super().geglu(gate, up)
+        def attend(self, q: torch.Tensor, kv: Any, plan: Any) -> torch.Tensor:
+            heights.append(len(q))
+            return super().attend(q, kv, plan)
 
     runner.decoder = TextDecoder(runner.decoder.config, runner.decoder.weights, Counting())
     wanted = [3, 40, len(prompt.tokens) - 1]
     few = logits(runner, rows(runner, [(prompt, 0, len(prompt.tokens))], read=wanted))
     assert np.array_equal(few, every[wanted])
-    per_layer = 2 if runner.decoder.config.per_layer_size else 1
-    below = runner.decoder.config.last_writer * per_layer
+    below = runner.decoder.config.last_writer
     assert set(heights[:below]) == {-(-len(prompt.tokens) // 16) * 16}
     assert set(heights[below:]) == {16}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,18 @@ from photocall_engine.kernels import UnsupportedDevice
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.torch_runner import TorchRunner
-from tests.engine.checkpoints import BEGIN, DENSE, END, ETYPE, IMAGE, VISION, Checkpoint, make_checkpoint, random_image
+from tests.engine.checkpoints import (
+    BEGIN,
+    DENSE,
+    END,
+    ETYPE,
+    EXPERTS,
+    IMAGE,
+    VISION,
+    Checkpoint,
+    make_checkpoint,
+    random_image,
+)
 from tests.engine.rows_helper import Pager, Prompt, put_images, rows
 
 LABELS = np.arange(3, 29, dtype=np.int32)
@@ -144,6 +156,19 @@ def test_bits_at_every_place_of_a_tile(runner: TorchRunner) -> None:
     for count in range(1, 71):
         parts = [(other, 0, count), (prompt, 39, 40)]
         assert np.array_equal(letters(runner, parts, count), alone), f"after {count} rows"
+
+
+def test_rows_routed_to_experts_keep_their_bits(tmp_path: Path) -> None:
+    runner = load(make_checkpoint(tmp_path, EXPERTS, None))
+    pager = Pager(runner)
+    prompt = pager.place(Prompt(words(7, 30)))
+    alone = letters(runner, [(prompt, 0, 30)], 29)
+    others = crowd(pager, 3, 12)
+    for count in (1, 3, 12):
+        parts = [*others[:count], (prompt, 0, 30)]
+        assert np.array_equal(letters(runner, parts, last_row(parts)), alone), f"with {count} others"
+    letters(runner, [(prompt, 0, 29)], 28)
+    assert np.array_equal(letters(runner, [(prompt, 29, 30)], 0), alone), "as a decode step"
 
 
 @pytest.mark.parametrize("threads", [1, 2])

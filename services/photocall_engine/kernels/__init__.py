@@ -43,6 +43,14 @@ class Kernels(Protocol):
     def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         """gelu(gate) * up, gelu by its tanh approximation."""
 
+    def experts(
+        self, x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, expert: torch.Tensor, share: torch.Tensor
+    ) -> torch.Tensor:
+        """Sum over a row's experts of share * down(geglu(gate_up(x))), in ascending expert id.
+
+        x [R, K], gate_up [E, 2 * W, K] with the gate first, down [E, K, W], expert and share [R, top_k].
+        """
+
     def write_kv(self, kv: LayerKv, k: torch.Tensor, v: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> None:
         """K/V [R, G, D] of rows `row[i]` to `slot[i]` of the layer's pool."""
 

@@ -89,6 +89,19 @@ class ReferenceKernels:
         turned = gate.square().mul_(-_GELU_CUBIC).add_(-_GELU_LINEAR).mul_(gate).exp_().add_(1.0)
         return (gate * up).div_(turned)
 
+    def experts(
+        self, x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, expert: torch.Tensor, share: torch.Tensor
+    ) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        width = down.shape[2]
+        for index in sorted(set(expert.flatten().tolist())):  # ascending, so that every row adds up in one order
+            row, choice = (expert == index).nonzero(as_tuple=True)
+            padded = torch.cat((row, row[-1:].expand(-len(row) % ROW_TILE)))
+            wide = self.linear(x.index_select(0, padded), gate_up[index])
+            given = self.linear(self.geglu(wide[:, :width], wide[:, width:]), down[index])[: len(row)]
+            out.index_add_(0, row, given * share[row, choice].unsqueeze(-1))
+        return out
+
     def write_kv(self, kv: LayerKv, k: torch.Tensor, v: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> None:
         kv.k.index_copy_(1, slot, k.index_select(0, row).transpose(0, 1))
         kv.v.index_copy_(1, slot, v.index_select(0, row).transpose(0, 1))

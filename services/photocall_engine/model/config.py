@@ -50,6 +50,15 @@ class LayerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpertsConfig:
+    """Experts beside the MLP of every layer: each row takes `top_k` of `count`."""
+
+    count: int
+    top_k: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class TextConfig:
     """The text decoder. `window` counts the row itself; 0 where no layer slides."""
 
@@ -67,6 +76,7 @@ class TextConfig:
     tied_head: bool
     per_layer_size: int  # width of the per-layer embeddings; 0: the model has none
     per_layer_vocab_size: int
+    experts: ExpertsConfig | None
 
     @property
     def last_writer(self) -> int:
@@ -131,8 +141,6 @@ def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
 def _text(fields: Fields, top: Fields) -> TextConfig:
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     fields.only("attention_bias", False)
-    if fields.flag("enable_moe_block"):
-        raise fields.fail("enable_moe_block", "checkpoints with experts are not supported")
     bidirectional = fields.get("use_bidirectional_attention")
     if bidirectional not in (None, "vision"):
         raise fields.fail("use_bidirectional_attention", f"{bidirectional!r} is not supported, only null and 'vision'")
@@ -153,7 +161,15 @@ def _text(fields: Fields, top: Fields) -> TextConfig:
         tied_head=top.flag("tie_word_embeddings", True),
         per_layer_size=fields.integer("hidden_size_per_layer_input", 256, minimum=0),
         per_layer_vocab_size=fields.integer("vocab_size_per_layer_input", 262_144),
+        experts=_experts(fields) if fields.flag("enable_moe_block") else None,
     )
+
+
+def _experts(fields: Fields) -> ExpertsConfig:
+    count, top_k = fields.integer("num_experts"), fields.integer("top_k_experts")
+    if top_k > count:
+        raise fields.fail("top_k_experts", f"{top_k} of {count} experts")
+    return ExpertsConfig(count, top_k, fields.integer("moe_intermediate_size"))
 
 
 def _layers(fields: Fields) -> tuple[LayerConfig, ...]:
