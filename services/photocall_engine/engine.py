@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.prompt import PROMPT_VERSION
 from photocall_engine.readout import Floats, Letters, TextReader
+from photocall_engine.rows import Ints
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.scheduler import Scheduler
 from photocall_engine.sequence import Request, Sequence
@@ -72,7 +72,6 @@ class Engine:
         self.steps = 0  # forwards begun, and their rows
         self.rows = 0
         self._by_id: dict[str, Request] = {}
-        self._told: dict[tuple[str, str], int] = {}  # (job, text question) -> characters already sent as events
 
     def run(self, stop: Callable[[], bool], drain_s: float = 0.0) -> None:
         """Serve until `stop()`; then finish what was taken within `drain_s`, and hand back the rest."""
@@ -161,16 +160,13 @@ class Engine:
     def _tell(self, request: Request, answered_before: int) -> None:
         """Events of one step: text as it grows, and how many questions have their answer."""
         for branch in request.branches:
-            if isinstance(branch.reader, TextReader):
-                key = request.job_id, branch.question.name
-                offset, text = self._told.get(key, 0), branch.reader.text
-                if len(text) > offset:
-                    self._told[key] = len(text)
-                    data = {"question": branch.question.name, "offset": offset, "text": text[offset:]}
-                    self._outlet.event(request.origin, "stream", data)
+            if isinstance(branch.reader, TextReader) and (news := branch.reader.news()) is not None:
+                offset, text = news
+                data = {"question": branch.question.name, "offset": offset, "text": text}
+                self._outlet.event(request.origin, "stream", data)
         if request.num_answered > answered_before:
-            data = {"answered": request.num_answered, "questions": len(request.branches)}
-            self._outlet.event(request.origin, "progress", data)
+            counts = {"answered": request.num_answered, "questions": len(request.branches)}
+            self._outlet.event(request.origin, "progress", counts)
 
     def _finish(self, request: Request, outcome: Outcome) -> None:
         self._forget(request)
@@ -179,8 +175,6 @@ class Engine:
     def _forget(self, request: Request) -> None:
         self.scheduler.drop(request)
         del self._by_id[request.job_id]
-        for branch in request.branches:
-            self._told.pop((request.job_id, branch.question.name), None)
 
     def _timings(self, request: Request) -> dict[str, float]:
         times = request.times
@@ -193,6 +187,10 @@ class Engine:
         }
 
 
+class BadLogits(RuntimeError):
+    """The model said something that is no number."""
+
+
 def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
     """Run one step; what each of its readers asked for, by sequence."""
     for first, vals in step.map_changes:
@@ -202,20 +200,26 @@ def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
     if len(step.copy_from):
         runner.copy_pages(step.copy_from, step.copy_to)
     runner.forward(step.batch)
+    values = _read(runner, step)
+    if not all(np.isfinite(logits).all() for logits in values.values()):
+        raise BadLogits("logits that are not finite")
+    return values
+
+
+def _read(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
+    """One call for all letters, of the labels that anybody asked for, and one for all whole rows."""
+    letters = {row: part.reads.ids for row, part in enumerate(step.readers) if isinstance(part.reads, Letters)}
     values: dict[Sequence, Floats] = {}
-    letters = [
-        (row, part.sequence, part.reads.ids) for row, part in enumerate(step.readers) if isinstance(part.reads, Letters)
-    ]
     if letters:
-        labels = sorted({label for _, _, ids in letters for label in ids})
+        labels = sorted({label for ids in letters.values() for label in ids})
         column = {label: i for i, label in enumerate(labels)}
-        read = runner.letter_logits(_ints([row for row, _, _ in letters]), _ints(labels))
-        for logits, (_, sequence, ids) in zip(read, letters, strict=True):
-            values[sequence] = logits[[column[label] for label in ids]]
-    full = [(row, part.sequence) for row, part in enumerate(step.readers) if not isinstance(part.reads, Letters)]
-    if full:
-        read = runner.logits_rows(_ints([row for row, _ in full]))
-        values.update(zip((sequence for _, sequence in full), read, strict=True))
+        logits = runner.letter_logits(_ints(letters), _ints(labels))
+        for (row, ids), of_row in zip(letters.items(), logits, strict=True):
+            values[step.readers[row].sequence] = of_row[[column[label] for label in ids]]
+    whole = [row for row in range(len(step.readers)) if row not in letters]
+    if whole:
+        for row, of_row in zip(whole, runner.logits_rows(_ints(whole)), strict=True):
+            values[step.readers[row].sequence] = of_row
     return values
 
 
@@ -242,5 +246,5 @@ def build_engine(
     return Engine(intake, outlet, scheduler, composer, runner, model, clock)
 
 
-def _ints(values: list[int]) -> Any:
-    return np.asarray(values, dtype=np.int32)
+def _ints(values: Iterable[int]) -> Ints:
+    return np.asarray(list(values), dtype=np.int32)

@@ -155,6 +155,7 @@ class TextReader:
         self.answer: dict[str, Any] | None = None
         self.output_tokens = 0
         self.text = ""  # what has been decoded so far, a character cut in two by its last token left out
+        self._told = 0  # characters of it that `news` has given
 
     def begin(self) -> list[Want]:
         return [Want((), Logits())]
@@ -179,6 +180,11 @@ class TextReader:
 
     def longest(self) -> int:
         return self._max_tokens - 1
+
+    def news(self) -> tuple[int, str] | None:
+        """(offset, text) by which it has grown since the last call; None if it has not."""
+        offset, self._told = self._told, max(self._told, len(self.text))
+        return (offset, self.text[offset:]) if self._told > offset else None
 
 
 def _num_options(question: Choice | Noul | Score) -> int:

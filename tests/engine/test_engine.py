@@ -10,7 +10,7 @@ import pytest
 from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
 from photocall_engine.calibration import Calibration
 from photocall_engine.engine import Answered, Cancelled, EngineRequest, HandedBack, Outcome, Refused
-from photocall_engine.fake_runner import FakeRunner
+from photocall_engine.fake_runner import FakeRunner, drawn_logits
 from photocall_engine.readout import Floats
 from photocall_engine.rows import PAGE_SIZE, RowBatch
 from photocall_engine.runner import DeviceLost
@@ -260,6 +260,21 @@ def test_a_picture_the_tower_failed_on_is_encoded_again(tokenizer: ChatTokenizer
     request = made.ask("job", {"p": "img"}, choice("q", "x", "y"), images={"img": picture(8)})
     made.run()
     assert_as_oracle(made, "job", oracle(made, request))
+
+
+def test_logits_that_are_no_numbers_fail_their_own_request(tokenizer: ChatTokenizer) -> None:
+    def logits(history: int, tokens: list[int]) -> Floats:
+        values = drawn_logits(history, tokenizer.vocab_size)
+        return values * np.float32(np.nan) if tokenizer.single("#") in tokens else values
+
+    made = bench(tokenizer, logits=logits)
+    made.ask("nan", "#", choice("q", "x", "y"))
+    made.ask("text", "#!", Text("t", "Say"))
+    request = made.ask("fine", "x", choice("q", "x", "y"))
+    made.run()
+    for name in ("nan", "text"):
+        assert isinstance(made.outcomes[name], Refused)
+    assert_as_oracle(made, "fine", oracle(made, request))
 
 
 def test_a_sliding_map_the_runner_missed_is_sent_again(tokenizer: ChatTokenizer) -> None:
