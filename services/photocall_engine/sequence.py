@@ -193,7 +193,7 @@ class Request:
         return self.origin.images[span.key.partition(":")[0]]
 
     def checkpoints(self, start: int, end: int, bidirectional: bool) -> list[int]:
-        """Positions in (start, end] of the prefix where its window is worth keeping (MODEL.md §5).
+        """Positions in (start, end] of the prefix where its window is worth keeping.
 
         Each picture's start (another picture may follow the same words) and end, the branch point, and every
         CHECKPOINT_EVERY tokens outside bidirectional spans.

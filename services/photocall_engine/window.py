@@ -23,7 +23,7 @@ def first_in_window(position: int, window: int) -> int:
 
 
 def sliding_pages_during(window: int, chunk: int) -> int:
-    """Sliding pages one sequence needs at most while a chunk of so many rows runs (MODEL.md §5)."""
+    """Sliding pages one sequence needs at most while a chunk of so many rows runs."""
     return pages_for(window - 1 + chunk) + 1
 
 
