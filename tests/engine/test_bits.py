@@ -72,7 +72,7 @@ class Recorded:
 
     def __init__(self, checkpoint: Path, num_pages: int = 400, **fields: Any) -> None:
         runner = TorchRunner.load(
-            checkpoint, num_pages=num_pages, sliding_pages=num_pages - 1, max_rows=2048, soft_capacity=512
+            checkpoint, num_pages=num_pages, sliding_pages=max(40, num_pages - 1), max_rows=2048, soft_capacity=512
         )
         self.bench = Bench(runner, ChatTokenizer(checkpoint), **fields)
         self.bits: dict[str, Bits] = {}
@@ -144,7 +144,7 @@ def test_behind_a_cached_prefix(checkpoint: Path, alone: Bits) -> None:
     made.bench.run()
     made.ask("job")
     made.bench.run()
-    assert made.bench.body("job")["usage"]["cached_rows"] > 50
+    assert made.bench.body("job")["usage"]["cached_rows"] > 20
     assert made.bits["job"] == alone
 
 
