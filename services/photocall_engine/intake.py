@@ -242,7 +242,7 @@ class RedisIntake:
             self._records.publish(lease, Refused("internal", f"the job cannot be loaded: {error}"), ref)
         finally:
             if request is None:  # also when Redis went away: then the lease ends, and the sweeper gives the job on
-                self._leases.remove(job_id)
+                self._leases.remove(lease)
             else:
                 self._ready.put(request)
 

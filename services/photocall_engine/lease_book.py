@@ -27,15 +27,17 @@ class LeaseBook:
         self._unwanted: set[str] = set()
 
     def add(self, lease: Lease) -> None:
-        """From now on it is renewed."""
+        """From now on it is renewed. What was said of an older lease of the same job does not count for it."""
         with self._lock:
             self._leases[lease.job_id] = lease
+            self._unwanted.discard(lease.job_id)
 
-    def remove(self, job_id: str) -> None:
-        """It is published or handed back."""
+    def remove(self, lease: Lease) -> None:
+        """It is published or handed back. Nothing happens when the job is held under a newer lease by now."""
         with self._lock:
-            self._leases.pop(job_id, None)
-            self._unwanted.discard(job_id)
+            if self._leases.get(lease.job_id) == lease:
+                del self._leases[lease.job_id]
+                self._unwanted.discard(lease.job_id)
 
     def interrupt(self, job_ids: Collection[str]) -> None:
         """The control channel says that these are not wanted; others than those held here do not matter."""
@@ -47,10 +49,10 @@ class LeaseBook:
         with self._lock:
             return self._unwanted & set(job_ids) if self._unwanted else set()
 
-    def holds(self, job_id: str) -> bool:
+    def holds(self, lease: Lease) -> bool:
         """It is held, and wanted as far as is known."""
         with self._lock:
-            return job_id in self._leases and job_id not in self._unwanted
+            return self._leases.get(lease.job_id) == lease and lease.job_id not in self._unwanted
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._leases

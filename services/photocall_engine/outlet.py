@@ -89,7 +89,7 @@ class RedisOutlet:
             except Exception:
                 log.exception("a write failed", extra=fields(job=request.job_id))
             if last:
-                self._leases.remove(request.job_id)
+                self._leases.remove(cast(Ticket, request.ticket).lease)
 
     def _until_written(self, request: EngineRequest, write: Callable[[Ticket], object], last: bool) -> None:
         retry_s = FIRST_RETRY_S
@@ -100,7 +100,7 @@ class RedisOutlet:
             except (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError) as error:
                 if isinstance(error, OutOfMemoryError) and not last:
                     return  # an event is worth no wait
-                if self._giving_up.is_set() or not self._leases.holds(request.job_id):
+                if self._giving_up.is_set() or not self._leases.holds(cast(Ticket, request.ticket).lease):
                     log.warning("an answer is given up: %s", error, extra=fields(job=request.job_id))
                     return
                 log.warning("cannot write: %s", error, extra=fields(job=request.job_id, retry_s=retry_s))

@@ -46,6 +46,10 @@ class QueueBench:
     def new_intake(self, engine_id: str) -> RedisIntake:
         return RedisIntake(self.redis, WIRE, self.records, self.blobs, self.leases, engine_id, HASH)
 
+    def drop_lease(self, job_id: str) -> None:
+        """The engine forgets a lease, as one that died does."""
+        self.leases.remove(self.leases._leases[job_id])
+
     def accept_text(self, job_id: str, **changes: Any) -> None:
         """A job without pictures: on an engine stream at once."""
         now = time.time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ import pytest
 import redis
 
 from photocall import keys
+from photocall.jobs import Lease
 from photocall.messages import EngineInfo, InterruptRequest, ShutdownRequest
 from photocall.wire import Wire
 from photocall_engine.control import Control
@@ -25,34 +27,33 @@ def bench(redis_client: redis.Redis, tmp_path: Path) -> QueueBench:
     return QueueBench(redis_client, tmp_path / "blobs")
 
 
-def held(bench: QueueBench, job_id: str) -> None:
+def held(bench: QueueBench, job_id: str) -> Lease:
     bench.accept_text(job_id)
     lease = bench.records.lease(job_id, "running")
     assert lease is not None
     bench.leases.add(lease)
+    return lease
 
 
 # --- leases ------------------------------------------------------------------------------------------------------
 
 
 def test_renewing_keeps_what_is_wanted(bench: QueueBench) -> None:
-    held(bench, "kept")
-    held(bench, "cancelled")
-    held(bench, "deleted")
+    leases = [held(bench, job_id) for job_id in ("kept", "cancelled", "deleted")]
     bench.redis.hset(keys.job("kept"), "lease_until", str(time.time() + 1))
     bench.records.cancel("cancelled")
     bench.records.delete("deleted")
     bench.leases.renew_all()
     assert bench.records.get("kept").lease_until > time.time() + 5
     assert bench.leases.unwanted(["kept", "cancelled", "deleted"]) == {"cancelled", "deleted"}
-    assert [bench.leases.holds(job_id) for job_id in ("kept", "cancelled", "deleted")] == [True, False, False]
+    assert [bench.leases.holds(lease) for lease in leases] == [True, False, False]
 
 
 def test_a_removed_lease_is_renewed_no_more(bench: QueueBench) -> None:
-    held(bench, "j1")
+    lease = held(bench, "j1")
     bench.leases.interrupt(["j1", "a stranger"])
     assert bench.leases.unwanted(["j1", "a stranger"]) == {"j1"}
-    bench.leases.remove("j1")
+    bench.leases.remove(lease)
     assert bench.leases.unwanted(["j1"]) == set()
     assert len(bench.leases) == 0
     before = bench.records.get("j1").lease_until
@@ -60,17 +61,28 @@ def test_a_removed_lease_is_renewed_no_more(bench: QueueBench) -> None:
     assert bench.records.get("j1").lease_until == before
 
 
+def test_a_lease_taken_anew_outlives_the_end_of_the_lost_one(bench: QueueBench) -> None:
+    """The old run's end once took the renewals of the new lease with it, so that the job failed again and again."""
+    lost = held(bench, "j1")
+    bench.leases.interrupt(["j1"])
+    anew = replace(lost, fence=lost.fence + 1)
+    bench.leases.add(anew)
+    assert bench.leases.unwanted(["j1"]) == set()
+    bench.leases.remove(lost)
+    assert bench.leases.holds(anew)
+    assert not bench.leases.holds(lost)
+
+
 def test_nothing_is_given_up_while_redis_is_away(bench: QueueBench) -> None:
     class Away:
         def renew(self, lease: object) -> bool:
             raise redis.ConnectionError("away")
 
-    held(bench, "j1")
+    lease = held(bench, "j1")
     book = LeaseBook(cast(Any, Away()))
-    lease = bench.leases._leases["j1"]
     book.add(lease)
     book.renew_all()
-    assert book.holds("j1")
+    assert book.holds(lease)
 
 
 # --- control -----------------------------------------------------------------------------------------------------
@@ -111,7 +123,7 @@ def test_a_forged_control_message_is_ignored_and_counted(bench: QueueBench, reas
     bench.redis.xadd(keys.CONTROL, {"m": forged.encode(ShutdownRequest("forged"))})
     until(lambda: bench.counters() == {b"bad_signature": b"2"}, "both to be counted")
     assert reasons == []
-    assert bench.leases.holds("j1")
+    assert "j1" in bench.leases
 
 
 # --- heartbeat ---------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def test_an_answer(bench: QueueBench, outlet: RedisOutlet) -> None:
     assert 0.5 <= record.timings["queue"] < 60
     assert record.timings["prepare"] == 0.0
     assert bench.events("j1") == [Status("j1", "busy", "running"), Result("j1"), Status("j1", "idle", "running")]
-    until(lambda: not bench.leases.holds("j1"), "the lease to leave the book")
+    until(lambda: "j1" not in bench.leases, "the lease to leave the book")
     assert (bench.entries(), bench.pending()) == (0, 0)
 
 
@@ -91,7 +91,7 @@ def test_cancelled(bench: QueueBench, outlet: RedisOutlet) -> None:
 def test_handed_back(bench: QueueBench, outlet: RedisOutlet) -> None:
     outlet.publish(taken(bench), HandedBack("shutting down"))
     until(lambda: bench.records.get("j1").status is JobStatus.QUEUED, "the job to go back")
-    until(lambda: not bench.leases.holds("j1"), "the lease to leave the book")
+    until(lambda: "j1" not in bench.leases, "the lease to leave the book")
     [again] = bench.take()
     assert cast(Ticket, again.ticket).lease.attempt == 1
 
@@ -120,7 +120,7 @@ def test_a_full_store_is_waited_for_with_the_lease_kept(bench: QueueBench, outle
     outlet.publish(request, Answered(BODY))
     time.sleep(0.5)
     bench.leases.renew_all()
-    assert bench.leases.holds("j1")
+    assert "j1" in bench.leases
     record = bench.records.get("j1")
     assert (record.status, record.result) == (JobStatus.RUNNING, None)
     assert record.lease_until > time.time() + 5
