@@ -146,6 +146,9 @@ class RedisIntake:
             except redis.RedisError as error:
                 log.warning("cannot take requests: %s", error, extra=fields(retry_s=AWAY_S))
                 self._stopped.wait(AWAY_S)
+            except Exception:  # an engine that takes nothing any more would look alive for ever
+                log.exception("cannot take requests", extra=fields(retry_s=AWAY_S))
+                self._stopped.wait(AWAY_S)
             finally:
                 with self._room:
                     self._fetching = 0
@@ -170,7 +173,7 @@ class RedisIntake:
 
     def _fetch_suspect(self) -> None:
         """The next suspect, once the engine is empty; until it has ended nothing else is fetched."""
-        if len(self._leases):
+        if len(self._leases) or not self._suspects:  # the one that ran may have ended since the caller looked
             self._stopped.wait(EMPTY_POLL_S)
             return
         lane, entry = self._suspects.popleft()

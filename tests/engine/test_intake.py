@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from photocall import keys
+from photocall.blobs import DirBlobs
 from photocall.jobs import Answered, JobStatus, StreamRef
 from photocall.messages import Prepared, Result, Status
 from photocall.queueing import PrepQueues
@@ -19,6 +20,7 @@ from photocall.sweeper import Sweeper
 from photocall.wire import Wire
 from photocall_engine import intake as intake_module
 from photocall_engine.intake import MAX_RETURNS, Ticket
+from photocall_engine.lease_book import LeaseBook
 from tests.engine.queue_bench import BODY, HASH, QUESTION, WIRE, QueueBench, until
 
 
@@ -241,6 +243,34 @@ def test_suspects_run_alone(bench: QueueBench) -> None:
     bench.accept_text("n2")
     bench.take(limit=1)
     until(lambda: bench.intake.take(5, 0.05) or len(bench.leases) == 2, "the two to be together again")
+
+
+def test_a_suspect_that_ends_while_it_is_looked_for_ends_nothing_else(
+    bench: QueueBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outlet drops the lease of the one that runs alone at any moment, so also between two looks at the book."""
+    answers = iter([True])
+    monkeypatch.setattr(LeaseBook, "__contains__", lambda book, job_id: next(answers, False))
+    bench.accept_text("j1")
+    assert [request.job_id for request in bench.take()] == ["j1"]
+    assert next(answers, None) is None, "the look that came too late has happened"
+
+
+def test_a_blob_directory_that_fails_costs_an_attempt_and_not_the_engine(
+    bench: QueueBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the thread that fetches had died of it, the engine would go on looking alive and take nothing more."""
+
+    def get(blobs: DirBlobs, key: str) -> bytes:
+        raise PermissionError(13, "not yours", key)
+
+    monkeypatch.setattr(DirBlobs, "get", get)
+    bench.accept_picture("j1")
+    until(lambda: bench.take(within_s=0.05) == [] and bench.records.get("j1").fence == 2, "its lease to be taken")
+    until(lambda: len(bench.leases) == 0, "its lease to be left to the sweeper")
+    assert bench.records.get("j1").status is JobStatus.RUNNING
+    bench.accept_text("j2")
+    assert [request.job_id for request in bench.take()] == ["j2"]
 
 
 def test_streams_that_are_deleted_come_back(bench: QueueBench) -> None:
