@@ -20,9 +20,8 @@ from photocall.asks import Ask
 from photocall.errors import JobGone, UnknownJob
 from photocall.grid import Grid
 from photocall.images import ImageStore
-from photocall.jobs import JobRecord, Refused
+from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import fields
-from photocall.messages import Status
 from photocall.records import Records
 from photocall.wire import unpack
 from photocall_prep.decode import ImageRefused
@@ -62,13 +61,12 @@ class Preparer:
 
     def prepare(self, job_id: str) -> None:
         """Take the job and see it through to the engine, to an error, or back to the queue. Raises redis' errors."""
-        lease = self._records.lease(job_id, "preparing")
+        lease = self._lease(job_id)
         if lease is None:
             log.info("nothing to do", extra=fields(job=job_id))
             return
         started = time.perf_counter()
         with LeaseKeeper(self._records, lease) as keeper:
-            self._records.event(lease, Status(job_id, "busy", "preparing"))
             outcome = self._outcome(job_id, keeper)
             if outcome is None:
                 kept = self._records.hand_back(lease, "preparing")
@@ -78,6 +76,16 @@ class Preparer:
                 kept = self._insist(keeper, lambda: self._records.prepared(lease, outcome))
         took_ms = round(1000 * (time.perf_counter() - started), 1)
         log.info(_summary(outcome), extra=fields(job=job_id, attempt=lease.attempt, ms=took_ms, kept=kept))
+
+    def _lease(self, job_id: str) -> Lease | None:
+        """The job with its `busy` event in one write, which passes in a full store too; None: not to be prepared."""
+        try:
+            cause = self._records.get(job_id).header
+        except (UnknownJob, JobGone):
+            return None
+        except (ValueError, LookupError, TypeError):  # a record that cannot be read fails its job, under a lease
+            cause = None
+        return self._records.lease(job_id, "preparing", cause)
 
     def _outcome(self, job_id: str, keeper: LeaseKeeper) -> list[dict[str, Any]] | Refused | None:
         """The prepared pictures, or how the job ends, or None when the work is to stop here. Raises redis' errors."""

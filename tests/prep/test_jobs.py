@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from photocall import keys
 from photocall.jobs import JobStatus
-from photocall.messages import Prepared
+from photocall.messages import Prepared, Status
 from photocall.records import Policy
 from photocall_prep.jobs import PREPARER, prepare
 from photocall_prep.lease_keeper import LeaseKeeper
@@ -179,6 +180,32 @@ def test_a_full_store_is_waited_for(shop: Workshop) -> None:
     shop.preparer(During(fill)).prepare(job_id)
     assert time.monotonic() - started >= 0.7
     assert shop.records.get(job_id).status == JobStatus.FAILED
+
+
+def test_a_store_that_is_full_already_costs_no_attempt(shop: Workshop) -> None:
+    """`busy` was a write of its own: refused, it left the lease to run out, and three times is poison."""
+    job_id = shop.accept("j1", {"a": PHOTO})
+    shop.redis.config_set("maxmemory", 1)
+    try:
+        shop.preparer().prepare(job_id)
+    finally:
+        shop.redis.config_set("maxmemory", 0)
+    record = shop.records.get(job_id)
+    assert (record.stage, record.lease_until) == ("running", 0)
+    [busy, prepared] = shop.events(job_id)
+    assert busy == Status(job_id, "busy", "preparing")
+    assert isinstance(prepared, Prepared)
+
+
+def test_a_record_that_cannot_be_read_fails_its_own_job(shop: Workshop) -> None:
+    job_id = shop.accept("j1", {"a": PHOTO})
+    shop.redis.hset(keys.job(job_id), "metadata", b"\xc1 not msgpack")
+    shop.preparer().prepare(job_id)
+    shop.redis.hdel(keys.job(job_id), "metadata")
+    record = shop.records.get(job_id)
+    assert record.status == JobStatus.FAILED
+    assert record.error is not None
+    assert record.error["code"] == "internal"
 
 
 def test_the_lease_is_kept_while_a_picture_takes_long(redis_client: redis.Redis, tmp_path: Path) -> None:

@@ -95,6 +95,11 @@ class Workshop:
         entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.redis.xrange(keys.engine_stream(lane)))
         return [self.wire.decode(values[b"m"]).message for _, values in entries]
 
+    def events(self, job_id: str) -> list[Any]:
+        """What a client would read."""
+        entries = cast("list[tuple[bytes, dict[bytes, bytes]]]", self.redis.xrange(keys.events(job_id)))
+        return [self.wire.decode(values[b"m"]).message for _, values in entries]
+
 
 class CountingPrep(ImagePrep):
     """Counts what is decoded."""
