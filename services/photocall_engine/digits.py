@@ -22,34 +22,43 @@ class NoNumber(ValueError):
 
 
 class NumberGrammar:
-    """Numbers of one question: within [min, max], on the grid min + k * step. Raises NoNumber where there is none."""
+    """Numbers of one question: within [min, max], on the grid min + k * step. Raises NoNumber where there is none.
+
+    It counts in units of the last decimal: integers are exact however long, and a grid may be finer than Decimal is.
+    """
 
     def __init__(self, question: Number) -> None:
-        self.low = _decimal(question.min)
-        self.high = _decimal(question.max)
-        self.step = _decimal(question.step)
-        bounds = [bound for bound in (self.low, self.high) if bound is not None]
-        if self.step is None:
+        low, high, step = (_decimal(value) for value in (question.min, question.max, question.step))
+        bounds = [bound for bound in (low, high) if bound is not None]
+        origin = Decimal(0)
+        if step is None:
             self.decimals = max([_DECIMALS, *map(_places, bounds)])
-            self.grid, self.origin = Decimal(1).scaleb(-self.decimals), Decimal(0)
         else:
-            self.grid, self.origin = self.step, self.low or Decimal(0)
-            self.decimals = max(0, _places(self.step), _places(self.origin))
+            origin = low or origin
+            self.decimals = max(0, _places(step), _places(origin))
         if self.decimals > _MAX_DECIMALS:
             raise NoNumber(f"min, max and step have at most {_MAX_DECIMALS} decimals")
-        if any(abs(bound) >= 10**_MAX_WHOLE for bound in bounds):
-            raise NoNumber(f"min and max have at most {_MAX_WHOLE} digits before the point")
+        if any(abs(value) >= 10**_MAX_WHOLE for value in (*bounds, step or 0)):
+            raise NoNumber(f"min, max and step have at most {_MAX_WHOLE} digits before the point")
         self.whole = len(str(int(max(map(abs, bounds))))) if len(bounds) == 2 else _MAX_WHOLE
+        self._grid = 1 if step is None else self._units(step)
+        self._origin = self._units(origin)
+        written = 10 ** (self.whole + self.decimals) - 1  # what there is room for, limits or not
+        self._low = -written if low is None else max(-written, self._units(low, ROUND_CEILING))
+        self._high = written if high is None else min(written, self._units(high, ROUND_FLOOR))
         if not self.following(""):
             raise NoNumber("no number meets min, max and step")
 
     def following(self, text: str) -> list[str]:
         """The characters, and END, that may follow; empty only if no number within the limits starts like this."""
-        found = [END] if self._complete(text) and self._allowed(_interval(text)[0]) else []
+        found = [END] if self._complete(text) else []
         return found + [c for c in "-." + DIGITS if self._well_formed(text, c) and self._reachable(text + c)]
 
     def _complete(self, text: str) -> bool:
-        return text[-1:].isdigit() and (not text.startswith("-") or Decimal(text) != 0)
+        if not text[-1:].isdigit():
+            return False
+        value = self._units(Decimal(text))
+        return self._any_between(value, value) and not (text.startswith("-") and value == 0)
 
     def _well_formed(self, text: str, char: str) -> bool:
         body = text.removeprefix("-")
@@ -65,51 +74,25 @@ class NumberGrammar:
     def _reachable(self, text: str) -> bool:
         """Whether some completion of this beginning is a number that is allowed."""
         if text == "-":
-            return self._any_between(None, Decimal(0), high_open=True)
+            return self._any_between(self._low, -1)
         negative = text.startswith("-")
         whole, point, decimals = text.removeprefix("-").partition(".")
-        start, width = _interval(text)
-        start = abs(start)
-        if point:
-            return self._any_of(negative, start, start + width, len(decimals) == self.decimals)
-        more = 0 if whole == "0" else self.whole - len(whole)
-        return any(self._any_of(negative, start * 10**k, (start + 1) * 10**k, False) for k in range(more + 1))
+        start, width = int(whole + decimals), 10 ** (self.decimals - len(decimals))
+        more = 0 if point or whole == "0" else self.whole - len(whole)  # digits that may still come before the point
+        return any(self._any_of(negative, start * width * 10**k, width * 10**k) for k in range(more + 1))
 
-    def _any_of(self, negative: bool, start: Decimal, end: Decimal, only_start: bool) -> bool:
-        """Whether an allowed number has its absolute value in [start, end), or is `start` itself."""
-        if only_start:
-            value = -start if negative else start
-            return self._allowed(value) and not (negative and value == 0)
-        if negative:
-            return self._any_between(-end, -start, low_open=True, high_open=start == 0)
-        return self._any_between(start, end, high_open=True)
+    def _any_of(self, negative: bool, start: int, width: int) -> bool:
+        """Whether an allowed number has its absolute value in [start, start + width)."""
+        end = start + width - 1
+        return self._any_between(-end, min(-start, -1)) if negative else self._any_between(start, end)
 
-    def _any_between(self, low: Decimal | None, high: Decimal, low_open: bool = False, high_open: bool = False) -> bool:
-        """Whether an allowed number lies in the interval."""
-        if self.low is not None and (low is None or self.low > low):
-            low, low_open = self.low, False
-        if self.high is not None and self.high < high:
-            high, high_open = self.high, False
-        if low is None:
-            return True
-        last = self.origin + ((high - self.origin) / self.grid).to_integral_value(ROUND_FLOOR) * self.grid
-        if high_open and last == high:
-            last -= self.grid
-        first = self.origin + ((low - self.origin) / self.grid).to_integral_value(ROUND_CEILING) * self.grid
-        if low_open and first == low:
-            first += self.grid
-        return first <= last
+    def _any_between(self, low: int, high: int) -> bool:
+        """Whether an allowed number lies in [low, high]."""
+        low, high = max(low, self._low), min(high, self._high)
+        return low <= self._origin + (high - self._origin) // self._grid * self._grid
 
-    def _allowed(self, value: Decimal) -> bool:
-        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-            return False
-        return (value - self.origin) % self.grid == 0
-
-
-def _interval(text: str) -> tuple[Decimal, Decimal]:
-    """The value of a beginning as it stands, and the width of what its further decimals can add."""
-    decimals = text.partition(".")[2]
-    return Decimal(text.removesuffix(".")), Decimal(1).scaleb(-len(decimals))
+    def _units(self, value: Decimal, rounding: str = ROUND_FLOOR) -> int:
+        return int(value.scaleb(self.decimals).to_integral_value(rounding))
 
 
 def _decimal(value: float | None) -> Decimal | None:

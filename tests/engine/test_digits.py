@@ -86,3 +86,28 @@ def test_a_whole_step_means_no_point() -> None:
 def test_limits_that_nothing_meets(limits: dict[str, Any], said: str) -> None:
     with pytest.raises(NoNumber, match=said):
         grammar(**limits)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"step": 5e14},  # a minus was allowed, but no number below zero has room: the reader found nothing behind it
+        {"max": 0, "step": 999999999999999},
+        {"step": 0.123456789012},  # finer than Decimal's 28 digits can divide
+        {"min": -999999999999999, "step": 1e-12},
+        {"max": -1e-9, "min": -1e14, "step": 3e-12},
+        {"min": 0.1, "step": 1e14},
+    ],
+)
+def test_what_may_follow_always_leads_to_a_number(limits: dict[str, Any]) -> None:
+    made = grammar(**limits)
+    for pick in range(12):  # the last, the one before it, ... of what may follow, down to an end
+        text = ""
+        while following := [char for char in made.following(text) if char != END]:
+            text += following[-1 - min(pick, len(following) - 1)]
+        assert made.following(text) == [END], text
+
+
+def test_a_step_that_no_number_has_room_for_is_refused() -> None:
+    with pytest.raises(NoNumber, match="15 digits"):
+        grammar(step=1e300)
