@@ -93,7 +93,8 @@ class Composer:
             try:
                 return NumberReader(question, self._tokenizer, temperature)
             except NoNumber as error:
-                raise Unanswerable(f"question {question.name!r}: {error}", question=question.name) from None
+                loc = ["questions", question.name, question.type]
+                raise Unanswerable(f"question {question.name!r}: {error}", question=question.name, loc=loc) from None
         return LetterReader(question, self._tokenizer.letters, temperature)
 
     @staticmethod

@@ -155,7 +155,12 @@ class Engine:
         for request, before in answered.items():
             self._tell(request, before)
         for request in done:
-            self._finish(request, Answered(request.body(self._model), self._timings(request)))
+            if request.error is not None:
+                log.error("job %s: an answer cannot be read", request.job_id, exc_info=request.error)
+                reason = f"an answer cannot be read: {type(request.error).__name__}"
+                self._finish(request, Refused("internal", reason))
+            else:
+                self._finish(request, Answered(request.body(self._model), self._timings(request)))
 
     def _tell(self, request: Request, answered_before: int) -> None:
         """Events of one step: text as it grows, and how many questions have their answer."""

@@ -267,20 +267,25 @@ class Scheduler:
     # --- account -------------------------------------------------------------------------------------------------
 
     def account(self, step: Step, values: Mapping[Sequence, Floats], now: float) -> list[Request]:
-        """The step has run; `values` is what its readers read. Returns the requests that are done; they have left."""
+        """The step has run; `values` is what its readers read. Returns those done or in error; they have left."""
         self._unpin(step.pinned)
         for part in step.parts:
             self._account_rows(part)
         for part in step.readers:
             assert part.branch is not None, "nothing is read at the end of a prefix"
-            part.branch.take(part.sequence, values[part.sequence])
+            if part.request.error is not None:
+                continue
+            try:
+                part.branch.take(part.sequence, values[part.sequence])
+            except Exception as error:  # a reader's defect is one request's, never its neighbours'
+                part.request.error = error
         done = []
         for request in step.requests:
             request.usage.steps += 1
             self._release_prefix(request)
             if request.times.prefilled is None and all(branch.begun for branch in request.branches):
                 request.times.prefilled = now
-            if request.done:
+            if request.done or request.error is not None:
                 self.drop(request)
                 done.append(request)
         return done

@@ -162,6 +162,7 @@ class Request:
         self.image_tokens = sum(span.end - span.start for sequence in self.sequences() for span in sequence.spans)
         self.order = -1  # seniority, given at the first admission
         self.failures = 0  # steps that raised while it took part
+        self.error: Exception | None = None  # what a reader of it raised: filled by the scheduler
 
     @property
     def job_id(self) -> str:

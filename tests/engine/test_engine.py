@@ -11,7 +11,8 @@ from photocall.questions import Choice, Noul, Number, Option, Question, Score, T
 from photocall_engine.calibration import Calibration
 from photocall_engine.engine import Answered, Cancelled, EngineRequest, HandedBack, Outcome, Refused
 from photocall_engine.fake_runner import FakeRunner, drawn_logits
-from photocall_engine.readout import Floats
+from photocall_engine.number_tree import NumberReader
+from photocall_engine.readout import Floats, Path, Want
 from photocall_engine.rows import PAGE_SIZE, RowBatch
 from photocall_engine.runner import DeviceLost
 from photocall_engine.tokenizer import ChatTokenizer
@@ -182,8 +183,8 @@ def test_a_number_that_cannot_be_is_refused_by_name(tokenizer: ChatTokenizer) ->
     made.run()
     assert made.outcomes["none"] == Refused(
         "unanswerable",
-        "question 'size': min and max have at most 15 digits before the point",
-        {"question": "size"},
+        "question 'size': min, max and step have at most 15 digits before the point",
+        {"question": "size", "loc": ["questions", "size", "number"]},
     )
     assert isinstance(made.outcomes["other"], Answered)
 
@@ -274,6 +275,24 @@ def test_logits_that_are_no_numbers_fail_their_own_request(tokenizer: ChatTokeni
     made.run()
     for name in ("nan", "text"):
         assert isinstance(made.outcomes[name], Refused)
+    assert_as_oracle(made, "fine", oracle(made, request))
+
+
+def test_a_reader_that_raises_fails_only_its_request(tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the engine, and with it everybody's work, three times over."""
+    whole = NumberReader.take
+
+    def take(self: NumberReader, path: Path, values: Floats) -> list[Want]:
+        if path:
+            raise IndexError("list index out of range")
+        return whole(self, path, values)
+
+    monkeypatch.setattr(NumberReader, "take", take)
+    made = bench(tokenizer)
+    made.ask("bad", "x", Number("n", "How many?"), choice("q", "x", "y"), Text("t", "Say"))
+    request = made.ask("fine", "x", choice("q", "x", "y"), Noul("n", "Is it?"))
+    made.run()
+    assert made.outcomes["bad"] == Refused("internal", "an answer cannot be read: IndexError")
     assert_as_oracle(made, "fine", oracle(made, request))
 
 
