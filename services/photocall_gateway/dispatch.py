@@ -69,7 +69,6 @@ class Dispatcher:
         shape: str,
         priority: Lane,
         deadline_s: float,
-        body_bytes: int,
         idempotency_key: str | None = None,
         metadata: dict[str, str] | None = None,
         after_response: BackgroundTasks | None = None,
@@ -81,11 +80,12 @@ class Dispatcher:
         accepted.
         """
         now = time.time()
+        ask = pack(request.ask.to_content())
         new = NewJob(
             job_id=f"job_{secrets.token_hex(12)}",
             owner=owner,
             shape=shape,
-            ask=pack(request.ask.to_content()),
+            ask=ask,
             images=request.ask.images,
             priority=priority,
             created_at=now,
@@ -93,9 +93,12 @@ class Dispatcher:
             request_hash=request.hash,
             idempotency_key=idempotency_key,
             metadata=metadata or {},
-            body_bytes=body_bytes,
+            # What is kept, not what came: a compressed body may become a thousand times its size.
+            body_bytes=len(ask) + sum(map(len, request.images.values())),
         )
         try:
+            if request.images:
+                await self._records.check_room(new)
             for sha256, data in request.images.items():
                 await self._images.put(sha256, data, owner)
             accepted = await self._records.accept(new)

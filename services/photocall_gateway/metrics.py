@@ -37,7 +37,7 @@ class Metrics:
         )
         self.waiting = Gauge("photocall_waiting_calls", "Calls that wait for a job here", registry=self.registry)
         self.unfinished = Gauge("photocall_unfinished_jobs", "Accepted, unfinished jobs", registry=self.registry)
-        self.unfinished_bytes = Gauge("photocall_unfinished_bytes", "Body bytes of these", registry=self.registry)
+        self.unfinished_bytes = Gauge("photocall_unfinished_bytes", "Bytes kept for these", registry=self.registry)
         self.engines = Gauge("photocall_engines_ready", "Engines that are ready", registry=self.registry)
         self.prep_workers = Gauge("photocall_prep_workers", "Prep workers alive", registry=self.registry)
         self.redis_up = Gauge("photocall_redis_up", "1 while Redis answers", registry=self.registry)

@@ -47,7 +47,7 @@ class NewJob:
     request_hash: str
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    body_bytes: int = 0
+    body_bytes: int = 0  # kept for it while it is live: pictures and ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class JobRecord:
     metadata: dict[str, Any]
     request_hash: str
     idempotency_key: str | None
-    body_bytes: int
+    body_bytes: int  # kept for it while it is live: pictures and ask
     header: Header
 
     @classmethod

@@ -77,6 +77,15 @@ class Operations:
         self.wire = wire
         self.policy = policy
 
+    def bounds(self, new: NewJob) -> tuple[tuple[str, str, int, int], ...]:
+        """What accept.lua compares: (as a refusal names it, field of the depth, what the job adds, allowed)."""
+        return (
+            ("jobs", "jobs", 1, self.policy.max_jobs),
+            ("jobs of this key", f"jobs:{new.owner}", 1, self.policy.max_jobs_per_owner),
+            ("bytes", "bytes", new.body_bytes, self.policy.max_bytes),
+            ("bytes of this key", f"bytes:{new.owner}", new.body_bytes, self.policy.max_bytes_per_owner),
+        )
+
     def accept(self, new: NewJob, now: float | None = None) -> Call[Accepted]:
         """Write a job and its way on. Raises IdempotencyMismatch, QueueFull, StoreFull or UnknownImage."""
         header = new_header(DecideRequest.msg_type, self.wire.session)
@@ -110,10 +119,7 @@ class Operations:
             new.owner,
             new.request_hash,
             self.policy.memory_share,
-            self.policy.max_jobs,
-            self.policy.max_jobs_per_owner,
-            self.policy.max_bytes,
-            self.policy.max_bytes_per_owner,
+            *(allowed for _, _, _, allowed in self.bounds(new)),
             new.body_bytes,
             repr(deadline),
             repr(new.created_at),

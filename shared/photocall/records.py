@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import JobGone, UnknownJob
+from photocall.errors import JobGone, QueueFull, UnknownJob
 from photocall.jobs import (
     Accepted,
     JobRecord,
@@ -150,6 +150,20 @@ class AsyncRecords:
     async def accept(self, new: NewJob) -> Accepted:
         """See Records.accept."""
         return await run_async(self.redis, self.operations.accept(new, self._now()))
+
+    async def check_room(self, new: NewJob) -> None:
+        """Raises QueueFull where `accept` would for want of room: asked before pictures are stored in vain.
+
+        Room that goes in between is noticed by `accept`, which decides; so is the replay of a known key, always let on.
+        """
+        bounds = self.operations.bounds(new)
+        async with self.redis.pipeline(transaction=False) as pipe:
+            pipe.hmget(keys.DEPTH, [field for _, field, _, _ in bounds])
+            pipe.exists(keys.idempotency(new.owner, new.idempotency_key or ""))
+            held, known = await pipe.execute()
+        for (shown, _, more, allowed), found in zip(bounds, held, strict=True):
+            if not known and int(found or 0) + more > allowed:
+                raise QueueFull(shown, int(found or 0), allowed)
 
     async def get(self, job_id: str) -> JobRecord:
         """See Records.get."""

@@ -197,10 +197,10 @@ class GatewaySettings(SharedSettings):
         "PHOTOCALL_MAX_QUEUE_DEPTH_PER_KEY", 512, integer(1), "unfinished jobs of one API key at most"
     )
     max_queue_bytes: int = setting(
-        "PHOTOCALL_MAX_QUEUE_BYTES", 1024 * MIB, integer(MIB), "body bytes of unfinished jobs at most"
+        "PHOTOCALL_MAX_QUEUE_BYTES", 1024 * MIB, integer(MIB), "bytes kept for unfinished jobs at most"
     )
     max_queue_bytes_per_key: int = setting(
-        "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "body bytes of one API key's unfinished jobs"
+        "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "bytes kept for one API key's unfinished jobs"
     )
     sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 import redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -13,7 +16,10 @@ from starlette.testclient import TestClient
 
 from photocall import keys
 from photocall.errors import CodedError
+from photocall.operations import Policy
 from photocall.queueing import PrepQueues
+from photocall.settings import GatewaySettings
+from photocall_gateway.app import create_app
 from photocall_gateway.dispatch import late_failure
 from tests.gateway.fake_backend import FakeBackend
 
@@ -68,6 +74,35 @@ def test_a_picture_is_stored_once_and_kept_while_jobs_want_it(
         assert client.get(f"/v1/jobs/{job_id}", headers={"prefer": "wait=10"}).json()["status"] == "succeeded"
     assert redis_client.hget(image, "refs") == b"0"
     assert redis_client.ttl(image) > 0
+
+
+def test_the_budget_counts_what_is_kept_and_not_what_came(settings: GatewaySettings, redis_client: redis.Redis) -> None:
+    """A body of zeros is a thousandth of its size on the wire: counted there, it passed any bound."""
+    picture = PNG + bytes(200_000)
+    asked = json.dumps({name: PICTURE[name] for name in ("state", "questions")}).encode()
+    form: dict[str, tuple[str | None, bytes]] = {"request": (None, asked), "img": ("img", picture)}
+    request = httpx.Request("POST", "http://localhost/v1/jobs", files=form)
+    body = gzip.compress(request.read())
+    assert len(body) < 2000
+    headers = {"content-type": request.headers["content-type"], "content-encoding": "gzip"}
+    with TestClient(create_app(settings, Policy(max_bytes=500_000)), base_url="http://localhost") as client:
+        for _ in range(2):
+            assert client.post("/v1/jobs", content=body, headers=headers).status_code == 202
+        assert 400_000 < int(redis_client.hget(keys.DEPTH, "bytes") or 0) < 410_000
+        full = client.post("/v1/jobs", content=body, headers=headers)
+    assert (full.status_code, full.json()["code"], full.json()["limit"]) == (429, "queue_full", "bytes")
+
+
+def test_a_full_queue_keeps_no_pictures(settings: GatewaySettings, redis_client: redis.Redis) -> None:
+    """Each refused picture stayed an hour, until the store was full for everybody."""
+    other = {**PICTURE, "assets": {"img": {"data_base64": base64.b64encode(PNG + b"another").decode()}}}
+    with TestClient(create_app(settings, Policy(max_jobs=1)), base_url="http://localhost") as client:
+        first = client.post("/v1/jobs", json=PICTURE, headers={"idempotency-key": "k"})
+        assert first.status_code == 202
+        assert client.post("/v1/jobs", json=other).status_code == 429
+        assert len(list(redis_client.scan_iter(keys.image("*")))) == 1
+        again = client.post("/v1/jobs", json=PICTURE, headers={"idempotency-key": "k"})
+        assert (again.status_code, again.json()["id"]) == (202, first.json()["id"])
 
 
 def test_a_stored_error_is_raised_with_its_numbers() -> None:

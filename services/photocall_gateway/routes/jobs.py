@@ -50,7 +50,6 @@ async def create(request: Request) -> Response:
             shape="job",
             priority=options.priority,
             deadline_s=options.deadline_s or s.settings.default_deadline_s,
-            body_bytes=len(body.data),
             idempotency_key=key,
             metadata=options.metadata,
             after_response=after_response,

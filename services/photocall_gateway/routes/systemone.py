@@ -32,7 +32,7 @@ async def answer(request: Request) -> Response:
         parsed = await asyncio.to_thread(parse_systemone, body, s.limits)
     s.dispatcher.check_model(parsed)
     wait_s = max(LEAST_WAIT_S, s.settings.sync_wait_s - (time.monotonic() - started))
-    work = s.sync_calls.answer(parsed, owner=owner(request), body_bytes=len(body.data), wait_s=wait_s)
+    work = s.sync_calls.answer(parsed, owner=owner(request), wait_s=wait_s)
     try:
         async with asyncio.timeout(wait_s + 1.0):  # a store that hangs is no reason to keep the caller longer
             record = await while_connected(request, work)
