@@ -97,6 +97,8 @@ class Sweeper:
                 yield self._records.get(job_id)
             except (UnknownJob, JobGone):
                 self._redis.zrem(zset, job_id)
+            except (ValueError, LookupError, TypeError) as error:  # by a newer process, perhaps; the others go on
+                log.error("a record cannot be read: %s", error, extra=fields(job=job_id))
 
     def _due_ids(self, zset: str, at: float) -> list[str]:
         found = cast(Any, self._redis.zrangebyscore(zset, "-inf", repr(at), start=0, num=PAGE))

@@ -229,6 +229,19 @@ def test_leftovers_of_deleted_jobs_are_cleared(bench: Bench) -> None:
     assert bench.redis.exists(keys.LEASES, keys.DEADLINES, keys.OUTBOX) == 0
 
 
+@pytest.mark.parametrize(("name", "value"), [("status", b"paused"), ("metadata", b"\xc1"), ("deadline_at", b"soon")])
+def test_a_record_that_cannot_be_read_holds_up_nobody_else(bench: Bench, name: str, value: bytes) -> None:
+    """It came first in every sweep, which then ended there: no lease was given on any more, no outbox served."""
+    bench.accept()
+    bench.accept(job_id="j2", deadline_at=T0 + 2000)
+    bench.lease("preparing")
+    assert bench.records.lease("j2", "preparing") is not None
+    bench.redis.hset(keys.job("j1"), name, value)
+    assert bench.sweep(6.1) == Swept(requeued=1, enqueued=1)
+    assert bench.records.get("j2").failures == 1
+    assert bench.sweep(2000) == Swept(expired=1)
+
+
 def test_the_loop_survives_redis_errors_and_stops(bench: Bench) -> None:
     class Failing(Sweeper):
         """Fails once, then stops the loop."""
