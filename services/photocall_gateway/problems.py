@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -83,6 +83,8 @@ def response_to(scope: Scope, error: Exception) -> Response:
     elif isinstance(error, HTTPException):
         found = CodedError(_HTTP_CODES.get(error.status_code, "malformed"), str(error.detail))
         headers |= dict(error.headers or {})
+    elif isinstance(error, OutOfMemoryError):  # any write may meet it, not only an accept, which looks before it writes
+        found = CodedError("store_full", "The store is full; nothing was accepted")
     elif isinstance(error, RedisConnectionError | RedisTimeoutError):
         log.warning("Redis is away: %s", error, extra=fields(request=scope.get(REQUEST_ID)))
         found = CodedError("unavailable", "The store does not answer; nothing was accepted")
