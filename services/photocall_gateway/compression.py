@@ -60,9 +60,13 @@ def _gzip(body: bytes) -> Iterator[bytes]:
 def _zstd(body: bytes, limit: int) -> Iterator[bytes]:
     """Every frame of a zstd stream; a frame may ask for no more window than its output may have.
 
-    A frame cut short ends here without an error: what it held is not a whole JSON or multipart body either.
+    A frame cut short ends without an error of the library: where it says its size, that is one here.
     """
     window = max(1 << 23, 1 << (limit - 1).bit_length())
+    missing = zstandard.frame_content_size(body) if body else 0
     with zstandard.ZstdDecompressor(max_window_size=window).stream_reader(body, read_across_frames=True) as reader:
         while piece := reader.read(_PIECE):
+            missing -= len(piece)
             yield piece
+    if missing > 0:
+        raise EOFError

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import NoReturn
 
 from photocall.errors import CodedError
@@ -21,7 +22,7 @@ def load_json(data: bytes) -> Json:
     if not data.strip():
         raise CodedError("malformed", "The request body is empty")
     try:
-        value: Json = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        value: Json = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise CodedError("malformed", f"The request body is not UTF-8 (byte {error.start})") from error
     except json.JSONDecodeError as error:
@@ -61,6 +62,16 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise CodedError("malformed", "The request body holds half of a surrogate pair") from error
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """An object as it stands; Python would keep the last of two equal names, and a question or an option be lost."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        shown = ascii(twice if len(twice) <= 40 else twice[:40] + "...")
+        raise CodedError("malformed", f"The request body names {shown} twice in one object")
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from python_multipart import MultipartParser
-from python_multipart.exceptions import MultipartParseError
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
 from photocall.errors import CodedError
@@ -47,8 +47,8 @@ def parse_form(body: bytes, content_type: str) -> Form:
         parser = MultipartParser(boundary, reader.callbacks())
         parser.write(body)
         parser.finalize()
-    except MultipartParseError as error:
-        raise CodedError("malformed", "Request body is not valid multipart/form-data") from error
+    except FormParserError as error:
+        raise CodedError("malformed", f"Request body is not valid multipart/form-data: {error}") from error
     if not reader.ended:
         raise CodedError("malformed", "The multipart/form-data body ends before its last boundary")
     return _form(reader.parts)

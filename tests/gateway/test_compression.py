@@ -53,6 +53,8 @@ def test_the_bound_itself_is_taken() -> None:
         ("gzip", gzip.compress(DATA) + b"tail", "malformed"),
         ("gzip", gzip.compress(b"") * 1000, "malformed"),
         ("zstd", b"not zstd", "malformed"),
+        ("zstd", zstd(DATA)[:-5], "malformed"),
+        ("zstd", zstd(DATA)[:9], "malformed"),
         ("zstd", zstd(DATA) + b"tail", "malformed"),
         ("br", DATA, "unsupported_type"),
         ("gzip, zstd", DATA, "unsupported_type"),

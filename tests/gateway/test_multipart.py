@@ -38,6 +38,7 @@ def test_binary_data_with_line_breaks_and_half_boundaries_survives() -> None:
         (b"", TYPE, "last boundary"),
         (part("request", b"{}"), TYPE, "last boundary"),
         (b"{}", TYPE, "not valid"),
+        (part("request", b"{}") + b"--B--\r\n", f"multipart/form-data; boundary={'b' * 300}", "Boundary length"),
         (b"--B--\r\n", TYPE, "not valid|named 'request'"),
         (part("photo", b"x") + part("request", b"{}") + b"--B--\r\n", TYPE, "named 'request'"),
         (part("request", b"{}") + part("a", b"1") + part("a", b"2") + b"--B--\r\n", TYPE, "stands twice"),
