@@ -64,6 +64,8 @@ class Server(uvicorn.Server):
 def main() -> int:
     """Serve until a signal. 2 for settings that cannot be used, 3 when the port cannot be listened on."""
     set_up("gateway")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # what it says of its start is said here
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a caller's mistake is told to the caller
     try:
         settings = GatewaySettings.from_env(os.environ)
         failpoints.arm(settings)

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 def main() -> int:
     """0 when stopped, 2 for settings or a checkpoint that cannot be used."""
     set_up("prep")
-    logging.getLogger("rq").setLevel(logging.WARNING)
+    for name in ("rq", "rq.worker"):  # the second has a level of its own, and three lines to say about every job
+        logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
     try:
         settings = PrepSettings.from_env(os.environ)

@@ -37,7 +37,8 @@ class LineFormatter(logging.Formatter):
         if record.exc_info:
             values["trace"] = self.formatException(record.exc_info)
         tail = "".join(f" {name}={_quoted(value)}" for name, value in values.items())
-        name = record.name.rpartition(".")[2]
+        package, _, module = record.name.partition(".")
+        name = module.rpartition(".")[2] if package.startswith("photocall") and module else package
         message = json.dumps(record.getMessage(), ensure_ascii=False)[1:-1].replace('\\"', '"')
         line = f"{stamp}.{int(record.msecs):03d}Z {record.levelname} {self._process}/{name} {message}{tail}"
         return _PASSWORD.sub(r"\g<scheme>", line)
