@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from photocall_prep.colour import ColourRefused, to_rgb
 
@@ -163,4 +163,6 @@ def _orientation(image: Image.Image) -> int:
 
 
 def _describe(error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return "its header cannot be read"  # Pillow names an object of this process instead
     return " ".join(str(error).split())[:200] or type(error).__name__

@@ -149,7 +149,7 @@ class _Refusal(Exception):
 
     def __init__(self, code: str, message: str, asset: str, sha256: str) -> None:
         super().__init__(message)
-        self.outcome = Refused(code, message, {"asset": asset, "sha256": sha256})
+        self.outcome = Refused(code, message, {"asset": asset, "sha256": sha256, "loc": ["assets", asset]})
 
 
 def _summary(outcome: list[dict[str, Any]] | Refused | None) -> str:

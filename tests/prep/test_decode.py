@@ -116,6 +116,7 @@ def test_a_truncated_file_is_an_error(name: str, share: float) -> None:
         decoded(data[: max(12, int(len(data) * share))])
     assert refused.value.code == "image_undecodable"
     assert refused.value.reason.startswith(f"damaged {name}: ")
+    assert " object at 0x" not in refused.value.reason, "Pillow named an object of its own to the caller"
 
 
 @pytest.mark.parametrize("progressive", [False, True])

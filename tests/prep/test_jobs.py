@@ -76,6 +76,7 @@ def test_an_unreadable_picture_fails_its_own_job(shop: Workshop) -> None:
     assert record.error["code"] == "image_undecodable"
     assert record.error["message"].startswith("cannot decode image the photo: damaged PNG: ")
     assert record.error["asset"] == "the photo"
+    assert record.error["loc"] == ["assets", "the photo"]
     assert record.error["sha256"] == hashlib.sha256(broken).hexdigest()
     assert [message.job_id for message in shop.engine_messages()] == ["good"]
 
