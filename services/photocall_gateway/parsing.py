@@ -21,6 +21,7 @@ from photocall_gateway.json_body import load_json
 from photocall_gateway.multipart import parse_form
 
 _NOT_YET = ("webhook", "budget", "order", "calibration")  # fields of a native job that change its answer
+_PICTURE_FIELDS = ("images", "media")  # pictures as other clients send them; not taken, an answer would not see them
 MAX_METADATA = 16
 MAX_ASSETS = 64  # keys; each is looked for at every place of the text
 MAX_KEY_CHARS = 256
@@ -136,6 +137,9 @@ def _state(raw: Mapping[str, Json]) -> Json:
 
 def _assets(raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *, name_parts: bool) -> dict[str, bytes]:
     """Asset key -> the picture's bytes. Every part belongs to exactly one asset."""
+    for name in _PICTURE_FIELDS:
+        if raw.get(name):
+            raise InvalidField((name,), "Pictures are taken as assets, or as parts of a form", "unsupported_field")
     entries = raw.get("assets")
     if entries is None:
         entries = {}

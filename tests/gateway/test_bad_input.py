@@ -112,6 +112,8 @@ CASES = [
     Bad("empty picture", asset({"data_base64": ""}), 422, 422, "no bytes", ["assets", "img"]),
     Bad("no picture", asset({"data_base64": b64(b"MZ\x90 program")}), 415, 415, "Asset 'img' is no picture"),
     Bad("picture too large", asset({"data_base64": b64(PNG + bytes(1 << 19))}), 413, 413, "'img' has 524300 bytes"),
+    Bad("pictures in another dialect", ask(images=[b64(PNG)]), 422, 422, "taken as assets", ["images"]),
+    Bad("media of another dialect", ask(media=[{"data": b64(PNG)}]), 422, 422, "taken as assets", ["media"]),
     Bad("missing part", form(("request", asset({"part": "p"}))), 422, 422, "no such part", ["assets", "img", "part"],
         headers=FORM),
     Bad("cut form", form(("request", ask()))[:-8], 400, 400, "last boundary", headers=FORM),
