@@ -64,18 +64,19 @@ class SyncCalls:
 
     async def answer(self, request: ParsedRequest, *, owner: str, wait_s: float) -> JobRecord:
         """The record of the succeeded job. Raises the job's error, or `overloaded` when `wait_s` was not enough."""
-        job_id = await self._job(request, owner)
-        async with self._asking(job_id) as asking:
-            record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
-            asking.answered = record.status.terminal
+        job_id, record = await self._job(request, owner)
+        if record is None or not record.status.terminal:
+            async with self._asking(job_id) as asking:
+                record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
+                asking.answered = record.status.terminal
         if record.status is JobStatus.SUCCEEDED:
             return record
         if record.status.terminal:
             raise late_failure(record.error)
         raise CodedError("overloaded", f"Not answered within {wait_s:.1f} s; asking again joins the work in progress")
 
-    async def _job(self, request: ParsedRequest, owner: str) -> str:
-        """The job that answers this request: an equal one where that is of use, else a new one."""
+    async def _job(self, request: ParsedRequest, owner: str) -> tuple[str, JobRecord | None]:
+        """The job that answers this request: an equal one with its record where that is of use, else a new one."""
         while True:
             accepted = await self._dispatcher.accept(
                 request,
@@ -86,11 +87,12 @@ class SyncCalls:
                 idempotency_key=f"join:{request.hash}",
             )
             if accepted.created:
-                return accepted.job_id
+                return accepted.job_id, None
             with suppress(JobGone, UnknownJob):
-                if _useful(await self._records.get(accepted.job_id)):
+                record = await self._records.get(accepted.job_id)
+                if _useful(record):
                     self._metrics.joined.inc()
-                    return accepted.job_id
+                    return accepted.job_id, record
                 await self._records.delete(accepted.job_id)
 
     @asynccontextmanager
