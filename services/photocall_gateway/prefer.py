@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from photocall_gateway.tasks import stop
 
 T = TypeVar("T")
-_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=$|[,;])", re.IGNORECASE)
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]+)\"?\s*(?=$|[,;])", re.IGNORECASE)
 
 
 def preferred_wait_s(request: Request, longest_s: float) -> float | None:

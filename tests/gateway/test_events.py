@@ -79,7 +79,7 @@ def test_a_client_that_missed_too_much_gets_a_snapshot(settings: GatewaySettings
     assert resumed[0]["data"]["result"]["answers"]["q"]["noul"] == 0.875
 
 
-@pytest.mark.parametrize("last", ["x", "1-2-3", "-1", ""])
+@pytest.mark.parametrize("last", ["x", "1-2-3", "-1", "", "9" * 20, "1-" + "9" * 20])
 def test_a_last_event_id_that_is_none(client: TestClient, backend: FakeBackend, last: str) -> None:
     job_id = client.post("/v1/jobs", json=TEXT).json()["id"]
     response = client.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": last})
