@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeAlias
 
 from photocall.asks import AssetKeys
@@ -179,9 +180,6 @@ def _render_string(text: str, assets: AssetKeys, bare: bool) -> list[Piece]:
 def _merge(pieces: Sequence[Piece]) -> list[Piece]:
     """Neighbouring texts joined and empty ones dropped, so that tokenization sees whole words."""
     merged: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        elif piece != "":
-            merged.append(piece)
+    for is_text, run in groupby((piece for piece in pieces if piece != ""), key=lambda piece: isinstance(piece, str)):
+        merged += ["".join(map(str, run))] if is_text else run
     return merged

@@ -47,9 +47,12 @@ class AssetKeys:
 
     def __init__(self, keys: Collection[str]) -> None:
         self._keys = tuple(keys)
+        self._shortest = min(map(len, self._keys), default=0)
 
     def find(self, text: str) -> Iterator[tuple[int, str]]:
         """Places and keys from left to right, none inside another; the longest where several start at one place."""
+        if len(text) < self._shortest:
+            return
         ahead = [(at, -len(key), key) for key in self._keys if (at := text.find(key)) >= 0]
         heapify(ahead)
         end = 0
