@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TypeAlias
 
 from photocall.asks import AssetKeys
@@ -180,6 +179,14 @@ def _render_string(text: str, assets: AssetKeys, bare: bool) -> list[Piece]:
 def _merge(pieces: Sequence[Piece]) -> list[Piece]:
     """Neighbouring texts joined and empty ones dropped, so that tokenization sees whole words."""
     merged: list[Piece] = []
-    for is_text, run in groupby((piece for piece in pieces if piece != ""), key=lambda piece: isinstance(piece, str)):
-        merged += ["".join(map(str, run))] if is_text else run
+    texts: list[str] = []
+    for piece in (*pieces, None):  # None: what stands at the end is text or nothing
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if text := "".join(texts):
+            merged.append(text)
+        texts = []
+        if piece is not None:
+            merged.append(piece)
     return merged
