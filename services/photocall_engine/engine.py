@@ -94,6 +94,8 @@ class Engine:
         self.steps += 1
         self.rows += step.batch.num_rows
         failpoints.reach("engine.step")
+        if step.batch.decode:
+            failpoints.reach("engine.decode")
         try:
             values = execute(self._runner, step)
         except DeviceLost:
