@@ -5,7 +5,8 @@ runs next, on which pages" does not need; what rows look like is `steps.py`, wha
 
 Whose turn it is to enter, `waiting.py` says. Once admitted, a request keeps its seniority, and pages are taken from the
 youngest for the oldest: the oldest can always run (`Limits` refuses what could not run alone), so there is no deadlock.
-A request that loses its pages keeps what it has decoded and computes its rows again.
+A request that loses its pages keeps what it has decoded and computes its rows again. One that could fill whole steps
+alone leaves a share of each to those behind it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
 from photocall_engine.window import pages_for, sliding_pages_during
 
+SHARE = 4  # of a step, one part in so many goes to those behind a request that could fill it alone
 BREATHS = 3  # steps without the tower behind one with it, while somebody is in the middle of an answer
 
 
@@ -67,9 +69,12 @@ class Scheduler:
         if self._suspects:
             running = [request for request in running if request is self._suspects[0]]
         self._plan_decodes(draft, running)
-        for request in running:
+        for place, request in enumerate(running, 1):
             if draft.left and request in self.running:
+                kept = self._share_of_those_behind(draft, request, running[place:])
+                draft.left -= kept
                 self._plan_prompt(draft, request)
+                draft.left += kept
         if not draft.parts:
             self._unpin(list(draft.pictures), forget=[key for key, _, _ in draft.encode])
             return None
@@ -165,6 +170,22 @@ class Scheduler:
         position = first.position
         spans = first.spans if self.limits.bidirectional else ()
         return next((span.end - span.start for span in spans if span.start == position), 1)
+
+    def _share_of_those_behind(self, draft: Draft, request: Request, behind: list[Request]) -> int:
+        """Rows that a request of more than a whole step leaves to younger ones of its class, as far as they want any.
+
+        Without it a thousand questions keep everybody else waiting until the last of them.
+        """
+        budget = self.limits.token_budget
+        if not behind or _wants(request, budget + 1) <= budget:
+            return 0
+        share = min(draft.left // SHARE, draft.left - self._smallest_piece(request))
+        wanted = 0
+        for other in behind:
+            if wanted >= share or other.origin.priority != request.origin.priority:
+                break
+            wanted += _wants(other, share)
+        return max(0, min(share, wanted))
 
     def _plan_prompt(self, draft: Draft, request: Request) -> None:
         """The next rows of the prefix, then, behind a prefix that is complete by then, of the questions."""
@@ -356,3 +377,13 @@ class Scheduler:
         )
         self.soft.check()
         assert not self.soft.pinned, "a picture stayed pinned after its step"
+
+
+def _wants(request: Request, most: int) -> int:
+    """Rows it could have in a step now; counted up to `most` only."""
+    rows = request.prefix.remaining
+    for _, sequence in request.pending():
+        if rows >= most:
+            break
+        rows += sequence.remaining
+    return rows
