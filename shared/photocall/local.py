@@ -87,6 +87,19 @@ class LocalStack:
         specs.append(_room("gateway", "photocall_gateway", told, stage=2, stop_s=settings.drain_s + 10))
         return cls(settings, tuple(specs), port, told["PHOTOCALL_REDIS_URL"], run_dir, blob_dir)
 
+    def check(self) -> None:
+        """What would fail only once everything is started: the checkpoint and the port. Raises SettingsError."""
+        model, settings = self.settings.model, self.settings
+        if not (model / "config.json").is_file():
+            raise SettingsError("PHOTOCALL_MODEL", str(model), "a checkpoint directory, with a config.json")
+        try:
+            with _listening(settings.host, self.port):
+                pass
+        except OSError as error:
+            reason = str(error.strerror).partition(" (")[0]  # Python appends the address
+            expected = f"a port that can be listened on at {settings.host} ({reason})"
+            raise SettingsError("PHOTOCALL_PORT", str(self.port), expected) from None
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """The state directory is this process's alone. Raises AlreadyRunning. Clears what is only of this run."""
@@ -116,10 +129,12 @@ def answers(url: str) -> bool:
 
 def free_port(host: str) -> int:
     """A port nobody listens on now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
+    with _listening(host, 0) as probe:
         return int(probe.getsockname()[1])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
 
 
 def private_directory(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 import subprocess
 import sys
@@ -81,3 +82,17 @@ def test_a_bad_setting_stops_up_with_status_2(tmp_path: Path) -> None:
     assert up.returncode == 2
     assert "PHOTOCALL_PORT='x': expected an integer" in up.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_a_port_in_use_and_a_missing_checkpoint_are_said_before_anything_starts(tmp_path: Path) -> None:
+    """With another server on its port, `up` said at once that it was ready."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        stack = plan(tmp_path, PHOTOCALL_PORT=str(port), PHOTOCALL_MODEL=str(tmp_path / "model"))
+        with pytest.raises(SettingsError, match=f"PHOTOCALL_PORT='{port}'.*in use"):
+            stack.check()
+    stack.check()
+    with pytest.raises(SettingsError, match="PHOTOCALL_MODEL='/nowhere': expected a checkpoint directory"):
+        plan(tmp_path, PHOTOCALL_MODEL="/nowhere").check()

@@ -31,6 +31,7 @@ def run_up(port: int | None, data: str | None) -> int:
     try:
         stack = LocalStack.plan(environ)
         with stack.held():
+            stack.check()
             return _keep(stack)
     except (SettingsError, NoRedisError, AlreadyRunning, SupervisorError) as error:
         print(f"photocall: {error}", file=sys.stderr)
