@@ -93,6 +93,7 @@ class Dispatcher:
             request_hash=request.hash,
             idempotency_key=idempotency_key,
             metadata=metadata or {},
+            view=request.view,
             # What is kept, not what came: a compressed body may become a thousand times its size.
             body_bytes=len(ask) + sum(map(len, request.images.values())),
         )

@@ -62,9 +62,9 @@ class SyncCalls:
         self._abandoned_after_s = abandoned_after_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def answer(self, request: ParsedRequest, *, owner: str, wait_s: float) -> JobRecord:
+    async def answer(self, request: ParsedRequest, *, shape: str, owner: str, wait_s: float) -> JobRecord:
         """The record of the succeeded job. Raises the job's error, or `overloaded` when `wait_s` was not enough."""
-        job_id = await self._job(request, owner)
+        job_id = await self._job(request, shape, owner)
         async with self._asking(job_id) as asking:
             record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
             asking.answered = record.status.terminal
@@ -74,13 +74,13 @@ class SyncCalls:
             raise late_failure(record.error)
         raise CodedError("overloaded", f"Not answered within {wait_s:.1f} s; asking again joins the work in progress")
 
-    async def _job(self, request: ParsedRequest, owner: str) -> str:
+    async def _job(self, request: ParsedRequest, shape: str, owner: str) -> str:
         """The job that answers this request: an equal one where that is of use, else a new one."""
         while True:
             accepted = await self._dispatcher.accept(
                 request,
                 owner=owner,
-                shape="systemone",
+                shape=shape,
                 priority="interactive",
                 deadline_s=DEADLINE_S,
                 idempotency_key=f"join:{request.hash}",

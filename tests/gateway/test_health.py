@@ -122,7 +122,7 @@ def test_every_reference_of_the_description_is_there() -> None:
             assert operation["responses"]
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/systemone"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/systemone", "/v1/decisions"])
 def test_the_statuses_of_refusals_are_described(client: TestClient, path: str) -> None:
     described = document()["paths"][path]["post"]["responses"]
     cases = [

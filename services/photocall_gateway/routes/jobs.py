@@ -21,13 +21,13 @@ from photocall_gateway.parsing import parse_job
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
+from photocall_gateway.sync_route import INLINE_PARSE_BYTES
 from photocall_gateway.uploads import first_upload, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
 MAX_DEADLINE_S = 86_400.0
 POLL_AFTER_S = 1
 MAX_PAGE = 100
-INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
 
 
 async def create(request: Request) -> Response:
