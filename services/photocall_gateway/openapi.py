@@ -19,6 +19,7 @@ def _query(name: str, schema: Schema) -> Schema:
 
 
 _JOB_ID: Schema = {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
+_JOINING_KEY = _header("Idempotency-Key", "Stands for one body; equal bodies share their work with or without it.")
 _PREFER = _header("Prefer", "`wait=N`: answer when the job has ended, after N seconds at the latest.")
 
 
@@ -87,6 +88,7 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/systemone": {
         "post": {
             "summary": "Ask, and wait for the answers",
+            "parameters": [_JOINING_KEY],
             "requestBody": _body("SystemOneRequest"),
             "responses": _answers(
                 {200: ref("SystemOneResponse")}, *_WRITE_ERRORS, 410, 500, 504, 529, error="SystemOneError"
@@ -96,6 +98,7 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/decisions": {
         "post": {
             "summary": "Ask in the shape of OpenAI's Decisions, and wait for the answers",
+            "parameters": [_JOINING_KEY],
             "requestBody": {
                 "required": True,
                 "description": "May be compressed with gzip or zstd.",

@@ -6,6 +6,7 @@ from photocall.errors import TABLE
 from photocall.jobs import JobStatus
 from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
 from photocall_gateway import openapi_decisions
+from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, obj, ref
 
 _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
@@ -22,6 +23,7 @@ _OPTIONS: Schema = {
         {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_OPTIONS, "uniqueItems": True},
     ]
 }
+_STATE = "What the questions are about. Parts of type `image_url` inside arrays are pictures."
 _LEVELS: Schema = {
     "type": "array",
     "items": {"type": ["string", "object", "array"]},
@@ -32,9 +34,19 @@ _TOKENS: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_TEXT_TOKENS, 
 _NUMBER: Schema = {"type": ["number", "null"]}
 _TIME: Schema = {"type": ["number", "null"], "description": "Seconds since the epoch."}
 
+
+def _listed(marker: str) -> Schema:
+    return {
+        "type": ["array", "null"],
+        "items": {"type": ["string", "object"], "description": "Base64 or a data URL, or an object with `data`."},
+        "maxItems": MAX_ASSETS,
+        "description": f"Pictures that the text names `{marker}`; the others stand before the state.",
+    }
+
+
 _REQUEST_FIELDS: dict[str, Schema] = {
     "model": {"type": ["string", "null"]},
-    "state": {"type": ["string", "object", "array"], "description": "What the questions are about."},
+    "state": {"type": ["string", "object", "array"], "description": _STATE},
     "questions": {
         "type": "object",
         "additionalProperties": ref("Question"),
@@ -42,6 +54,8 @@ _REQUEST_FIELDS: dict[str, Schema] = {
         "maxProperties": MAX_QUESTIONS,
     },
     "assets": {"type": ["object", "null"], "additionalProperties": ref("Asset"), "minProperties": 1},
+    "images": _listed("[image N]"),
+    "media": _listed("<image:N>"),
 }
 
 SCHEMAS: dict[str, Schema] = {

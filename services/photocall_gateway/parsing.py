@@ -16,10 +16,10 @@ from photocall.errors import CodedError
 from photocall.questions import InvalidField, Json, Loc, Question, parse_questions
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
+from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture
 
 _NOT_YET = ("webhook", "budget", "order", "calibration")  # fields of a native job that change its answer
-_PICTURE_FIELDS = ("images", "media")  # pictures as other clients send them; not taken, an answer would not see them
 MAX_METADATA = 16
 
 
@@ -107,13 +107,14 @@ def _request(
     if "questions" not in raw:
         raise InvalidField(("questions",), "Field required", "missing")
     questions = parse_questions(raw["questions"])
+    state, in_state = without_parts(state, limits.max_image_bytes)
     check_length(Ask(model, state, questions), limits)
-    for name in _PICTURE_FIELDS:
-        if raw.get(name):
-            raise InvalidField((name,), "Pictures are taken as assets, or as parts of a form", "unsupported_field")
-    pictures = read_assets(raw.get("assets"), parts, limits.max_image_bytes, name_parts=name_parts)
-    _all_mentioned(pictures, state, questions)
-    return checked(model, state, questions, pictures, limits)
+    assets = read_assets(raw.get("assets"), parts, limits.max_image_bytes, name_parts=name_parts)
+    _all_mentioned(assets, state, questions)
+    state, in_lists = listed(raw, state, questions, limits.max_image_bytes)
+    for key in in_lists.keys() & assets.keys():
+        raise InvalidField(("assets", key), "A picture of a list has this name", "duplicate")
+    return checked(model, state, questions, {**assets, **in_state, **in_lists}, limits)
 
 
 def _state(raw: Mapping[str, Json]) -> Json:

@@ -15,6 +15,7 @@ from photocall.errors import CodedError
 from photocall.questions import InvalidField, Json, Loc
 from photocall_gateway.formats import picture_format
 
+MAX_GATHERED = 128  # each key is looked for at every place of the text
 _SCHEME_CHARS = 16  # as far as a URL's scheme is looked for
 
 
@@ -95,10 +96,9 @@ class Gathered:
 
     def add(self, data: bytes, loc: Loc) -> str:
         """The key of a picture that was sent. Raises as `picture` does."""
-        return self.key(picture(data, f"Picture {path(loc)}", loc, self._max_bytes))
-
-    def key(self, found: Picture) -> str:
-        """A key for a picture that has been checked."""
+        found = picture(data, f"Picture {path(loc)}", loc, self._max_bytes)
+        if self._count == MAX_GATHERED:
+            raise InvalidField(loc, f"At most {MAX_GATHERED} pictures among the words", "too_long")
         self._count += 1
         key = f"<{self._kind}:{self._count}:{found.sha256[:12]}>"
         self.pictures[key] = found

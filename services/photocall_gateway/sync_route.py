@@ -19,6 +19,7 @@ from photocall_gateway.prefer import while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.server_timing import server_timing, stages_ms
 from photocall_gateway.services import Services, owner, services
+from photocall_gateway.uploads import idempotency_key
 
 LEAST_WAIT_S = 0.5  # even for a body that took long to arrive
 INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
@@ -37,6 +38,7 @@ async def answered(request: Request, shape: Shape) -> Response:
     """One request, one complete answer; refused when it does not come in time."""
     s = services(request)
     started = time.monotonic()
+    key = idempotency_key(request)
     body = await read_body(request, s.settings.max_body_bytes)
     if len(body.data) <= INLINE_PARSE_BYTES:
         parsed = shape.parse(body, s.limits)
@@ -44,7 +46,7 @@ async def answered(request: Request, shape: Shape) -> Response:
         parsed = await asyncio.to_thread(shape.parse, body, s.limits)
     s.dispatcher.check_model(parsed)
     wait_s = max(LEAST_WAIT_S, s.settings.sync_wait_s - (time.monotonic() - started))
-    work = s.sync_calls.answer(parsed, shape=shape.name, owner=owner(request), wait_s=wait_s)
+    work = s.sync_calls.answer(parsed, shape=shape.name, owner=owner(request), wait_s=wait_s, key=key)
     try:
         async with asyncio.timeout(wait_s + 1.0):  # a store that hangs is no reason to keep the caller longer
             record = await while_connected(request, work)
