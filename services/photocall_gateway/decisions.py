@@ -14,7 +14,7 @@ from photocall.errors import CodedError
 from photocall.questions import Choice, InvalidField, Json, Loc, Noul, Option, Question, Score
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.parsing import ParsedRequest, check_length, checked, model_name
-from photocall_gateway.pictures import Gathered, from_url
+from photocall_gateway.pictures import Gathered, from_url, stored
 
 MAX_QUESTIONS = 200
 MAX_CHOICES = 255
@@ -99,6 +99,8 @@ def _part(raw: Json, loc: Loc, gathered: Gathered) -> Json:
         case "input_text" | "output_text":
             return _text(_required(raw, "text", loc), (*loc, "text"))
         case "input_image":
+            if raw.get("image_url") is None and raw.get("sha256") is not None:
+                return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc)
             where = (*loc, "image_url")
             return gathered.add(from_url(_required(raw, "image_url", loc), where), where)
         case "input_json":

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from photocall.asks import mentioned
 from photocall.questions import InvalidField, Json, Loc, Question
 from photocall_gateway.assets import MAX_ASSETS
-from photocall_gateway.pictures import Gathered, Picture, from_base64, from_text, from_url, picture
+from photocall_gateway.pictures import Gathered, Picture, from_base64, from_text, from_url, picture, stored
 
 MARKERS = {"images": "[image {}]", "media": "<image:{}>"}
 _PART_TYPES = ("image_url", "input_image")
@@ -45,6 +45,8 @@ def _is_part(value: Json) -> bool:
 
 
 def _part(raw: Json, loc: Loc, gathered: Gathered) -> str:
+    if isinstance(raw, Mapping) and raw.get("image_url") is None and raw.get("sha256") is not None:
+        return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc)
     found = raw.get("image_url") if isinstance(raw, Mapping) else None
     where: Loc = (*loc, "image_url")
     if isinstance(found, Mapping):
@@ -106,6 +108,8 @@ def _listed_picture(raw: Json, loc: Loc, max_bytes: int) -> Picture:
         nested = raw["image_url"]
         url, where = (nested.get("url"), (*loc, "image_url", "url")) if isinstance(nested, Mapping) else (nested, loc)
         return picture(from_url(url, where), shown, where, max_bytes)
+    if raw.get("sha256") is not None:
+        return stored(raw["sha256"], (*loc, "sha256"))
     if "path" in raw:
         raise InvalidField((*loc, "path"), "Paths are not read: send the picture's bytes", "path_not_read")
     raise InvalidField((*loc, "data_base64"), "Field required", "missing")

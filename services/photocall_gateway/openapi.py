@@ -7,7 +7,7 @@ from typing import Any
 from photocall import __version__
 from photocall.jobs import JobStatus
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
-from photocall_gateway.openapi_schemas import SCHEMAS
+from photocall_gateway.openapi_schemas import SCHEMAS, SHA256
 
 
 def _header(name: str, description: str) -> Schema:
@@ -20,6 +20,8 @@ def _query(name: str, schema: Schema) -> Schema:
 
 _JOB_ID: Schema = {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
 _JOINING_KEY = _header("Idempotency-Key", "Stands for one body; equal bodies share their work with or without it.")
+_SHA256: Schema = {"name": "sha256", "in": "path", "required": True, "schema": SHA256}
+_PREFER_ASYNC = _header("Prefer", "`respond-async`: 202 and the job; with `wait=N` the answer if it comes in time.")
 _PREFER = _header("Prefer", "`wait=N`: answer when the job has ended, after N seconds at the latest.")
 
 
@@ -37,7 +39,7 @@ def _answers(ok: dict[int, Schema | None], *errors: int, error: str = "Problem")
     return found | {str(status): {"description": "Failure", "content": wrong} for status in errors}
 
 
-_WRITE_ERRORS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 503)
+_WRITE_ERRORS = (400, 401, 403, 404, 408, 413, 415, 421, 422, 429, 503)
 PATHS: dict[str, dict[str, Schema]] = {
     "/v1/jobs": {
         "post": {
@@ -88,26 +90,47 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/systemone": {
         "post": {
             "summary": "Ask, and wait for the answers",
-            "parameters": [_JOINING_KEY],
+            "parameters": [_JOINING_KEY, _PREFER_ASYNC],
             "requestBody": _body("SystemOneRequest"),
             "responses": _answers(
-                {200: ref("SystemOneResponse")}, *_WRITE_ERRORS, 410, 500, 504, 529, error="SystemOneError"
+                {200: ref("SystemOneResponse"), 202: ref("Job")},
+                *_WRITE_ERRORS,
+                410,
+                500,
+                504,
+                529,
+                error="SystemOneError",
             ),
         }
     },
     "/v1/decisions": {
         "post": {
             "summary": "Ask in the shape of OpenAI's Decisions, and wait for the answers",
-            "parameters": [_JOINING_KEY],
+            "parameters": [_JOINING_KEY, _PREFER_ASYNC],
             "requestBody": {
                 "required": True,
                 "description": "May be compressed with gzip or zstd.",
                 "content": content(ref("DecisionsRequest")),
             },
             "responses": _answers(
-                {200: ref("DecisionsResponse")}, *_WRITE_ERRORS, 410, 500, 504, error="DecisionsError"
+                {200: ref("DecisionsResponse"), 202: ref("Job")}, *_WRITE_ERRORS, 410, 500, 504, error="DecisionsError"
             ),
         }
+    },
+    "/v1/images/{sha256}": {
+        "put": {
+            "summary": "Store a picture, to be named by its hash",
+            "parameters": [_SHA256],
+            "requestBody": {"required": True, "content": {"image/*": {}, "application/octet-stream": {}}},
+            "responses": _answers(
+                {200: ref("Image"), 201: ref("Image")}, 400, 401, 403, 408, 413, 415, 421, 422, 503, 507
+            ),
+        },
+        "head": {
+            "summary": "Whether a picture is stored; its time to live starts again",
+            "parameters": [_SHA256],
+            "responses": _answers({200: None}, 401, 404, 421, 503),
+        },
     },
     "/v1/models": {
         "get": {

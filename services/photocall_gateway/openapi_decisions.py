@@ -40,9 +40,10 @@ SCHEMAS: dict[str, Schema] = {
         "oneOf": [
             obj(("type", "text"), type={"enum": ["input_text", "output_text"]}, text={"type": "string"}),
             obj(
-                ("type", "image_url"),
+                ("type",),
                 type={"const": "input_image"},
                 image_url={"type": "string", "description": "A data URL; other URLs are refused."},
+                sha256={"type": "string", "description": "Instead: an image that is stored, by its hash."},
             ),
             obj(("type", "data"), type={"const": "input_json"}, data={"type": ["object", "array"]}),
         ]

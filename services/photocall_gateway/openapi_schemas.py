@@ -9,6 +9,7 @@ from photocall_gateway import openapi_decisions
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, obj, ref
 
+SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
 _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
 _INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
 
@@ -75,6 +76,7 @@ SCHEMAS: dict[str, Schema] = {
     "Asset": obj(
         type={"const": "image"},
         data_base64={"type": "string", "contentEncoding": "base64"},
+        sha256=SHA256,
         part={"type": "string", "description": "Name of the part of a multipart body that holds the picture."},
     ),
     "SystemOneRequest": obj(("state", "questions"), **_REQUEST_FIELDS),
@@ -144,6 +146,14 @@ SCHEMAS: dict[str, Schema] = {
                 {"type": "array", "items": obj(("loc", "msg", "type"))},
             ]
         },
+    ),
+    "Image": obj(
+        ("object", "sha256", "bytes", "format", "kept_s"),
+        object={"const": "image"},
+        sha256=SHA256,
+        bytes={"type": "integer"},
+        format={"type": "string"},
+        kept_s={"type": "integer", "description": "Seconds it is kept once no job uses it."},
     ),
     "Models": obj(("models", "object", "data")),
     **openapi_decisions.SCHEMAS,

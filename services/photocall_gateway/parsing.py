@@ -25,7 +25,7 @@ MAX_METADATA = 16
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A checked request. `images` holds the bytes of each distinct picture of `ask` by its hash."""
+    """A checked request. `images` holds the bytes of its distinct pictures by hash, but for the stored ones."""
 
     ask: Ask
     images: dict[str, bytes]
@@ -79,11 +79,11 @@ def checked(
     Raises InvalidField, or CodedError `prompt_too_long`.
     """
     hashes = {key: found.sha256 for key, found in pictures.items()}
-    images = {found.sha256: found.data for found in pictures.values()}
-    if len(images) > limits.max_images:
-        msg = f"At most {limits.max_images} pictures, got {len(images)}"
-        raise InvalidField(loc, msg, "too_long")
+    images = {found.sha256: found.data for found in pictures.values() if found.data is not None}
     ask = Ask(model, state, questions, hashes)
+    if len(ask.images) > limits.max_images:
+        msg = f"At most {limits.max_images} pictures, got {len(ask.images)}"
+        raise InvalidField(loc, msg, "too_long")
     digest = hashlib.sha256(repr((model, check_length(ask, limits), hashes)).encode())
     if view:
         digest.update(repr(view).encode())

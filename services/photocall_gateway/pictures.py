@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -16,15 +17,16 @@ from photocall.questions import InvalidField, Json, Loc
 from photocall_gateway.formats import picture_format
 
 MAX_GATHERED = 128  # each key is looked for at every place of the text
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SCHEME_CHARS = 16  # as far as a URL's scheme is looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture by the hash of its bytes, and the bytes."""
+    """A picture by the hash of its bytes, and the bytes; None for one that was uploaded before."""
 
     sha256: str
-    data: bytes
+    data: bytes | None
 
 
 def picture(data: bytes, shown: str, loc: Loc, limit: int) -> Picture:
@@ -40,6 +42,13 @@ def picture(data: bytes, shown: str, loc: Loc, limit: int) -> Picture:
     if picture_format(data) is None:
         raise CodedError("image_unsupported", f"{shown} is no picture of a supported format", asset=place(loc))
     return Picture(hashlib.sha256(data).hexdigest(), data)
+
+
+def stored(sha256: Json, loc: Loc) -> Picture:
+    """A picture that was uploaded before, by its hash. Raises InvalidField."""
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise InvalidField(loc, "Expected a SHA-256 in 64 lower-case hex digits", "sha256")
+    return Picture(sha256, None)
 
 
 def place(loc: Loc) -> str:
@@ -96,7 +105,10 @@ class Gathered:
 
     def add(self, data: bytes, loc: Loc) -> str:
         """The key of a picture that was sent. Raises as `picture` does."""
-        found = picture(data, f"Picture {path(loc)}", loc, self._max_bytes)
+        return self.put(picture(data, f"Picture {path(loc)}", loc, self._max_bytes), loc)
+
+    def put(self, found: Picture, loc: Loc) -> str:
+        """The key of a picture that has been checked. Raises InvalidField for one too many."""
         if self._count == MAX_GATHERED:
             raise InvalidField(loc, f"At most {MAX_GATHERED} pictures among the words", "too_long")
         self._count += 1

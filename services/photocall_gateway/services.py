@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from photocall.images import AsyncImageStore
 from photocall.records import AsyncRecords
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
@@ -29,6 +30,7 @@ class Services:
     settings: GatewaySettings
     redis: redis.asyncio.Redis
     records: AsyncRecords
+    images: AsyncImageStore
     events: AsyncEvents
     dispatcher: Dispatcher
     sync_calls: SyncCalls

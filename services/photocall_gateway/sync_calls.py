@@ -71,7 +71,7 @@ class SyncCalls:
         IdempotencyMismatch. Equal bodies share a job whatever their keys.
         """
         if key is not None:
-            await self._bind(owner, f"{shape}:{key}", request.hash)
+            await self.bind(owner, shape, key, request.hash)
         job_id = await self._job(request, shape, owner)
         async with self._asking(job_id) as asking:
             record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
@@ -82,13 +82,14 @@ class SyncCalls:
             raise late_failure(record.error)
         raise CodedError("overloaded", f"Not answered within {wait_s:.1f} s; asking again joins the work in progress")
 
-    async def _bind(self, owner: str, key: str, request_hash: str) -> None:
-        name, ttl_s = keys.bound(owner, key), self._records.operations.policy.job_ttl_s
+    async def bind(self, owner: str, shape: str, key: str, request_hash: str) -> None:
+        """Let a key stand for a body. Raises IdempotencyMismatch where it stands for another one."""
+        name, ttl_s = keys.bound(owner, f"{shape}:{key}"), self._records.operations.policy.job_ttl_s
         if await self._records.redis.set(name, request_hash, nx=True, ex=ttl_s):
             return
         known = await self._records.redis.get(name)
         if known is not None and known != request_hash.encode():
-            raise IdempotencyMismatch(key.partition(":")[2])
+            raise IdempotencyMismatch(key)
 
     async def _job(self, request: ParsedRequest, shape: str, owner: str) -> str:
         """The job that answers this request: an equal one where that is of use, else a new one."""

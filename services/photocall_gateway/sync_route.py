@@ -1,4 +1,7 @@
-"""What the routes of the synchronous shapes have in common: read, parse, wait, answer within the time."""
+"""What the routes of the synchronous shapes have in common: read, parse, wait, answer within the time.
+
+A caller that prefers not to wait is told where its job is.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from photocall.errors import CodedError
-from photocall.jobs import JobRecord
+from photocall.jobs import JobRecord, JobStatus
 from photocall_gateway.body import Body, Limits
+from photocall_gateway.dispatch import late_failure
+from photocall_gateway.job_response import POLL_AFTER_S, job_response
 from photocall_gateway.parsing import ParsedRequest
-from photocall_gateway.prefer import while_connected
+from photocall_gateway.prefer import preferred_wait_s, prefers_async, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.server_timing import server_timing, stages_ms
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.uploads import idempotency_key
+from photocall_gateway.waiting import ended, wait_for
 
 LEAST_WAIT_S = 0.5  # even for a body that took long to arrive
 INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
@@ -45,6 +51,8 @@ async def answered(request: Request, shape: Shape) -> Response:
     else:
         parsed = await asyncio.to_thread(shape.parse, body, s.limits)
     s.dispatcher.check_model(parsed)
+    if prefers_async(request):
+        return await _accepted(request, s, shape, parsed, key)
     wait_s = max(LEAST_WAIT_S, s.settings.sync_wait_s - (time.monotonic() - started))
     work = s.sync_calls.answer(parsed, shape=shape.name, owner=owner(request), wait_s=wait_s, key=key)
     try:
@@ -53,6 +61,29 @@ async def answered(request: Request, shape: Shape) -> Response:
     except TimeoutError as error:
         raise CodedError("unavailable", "The store does not answer") from error
     return _response(s, shape, record)
+
+
+async def _accepted(request: Request, s: Services, shape: Shape, parsed: ParsedRequest, key: str | None) -> Response:
+    """202 with the place of the job, which is not given up when nobody waits; with `wait=N` the answer if in time."""
+    caller = owner(request)
+    if key is not None:
+        await s.sync_calls.bind(caller, shape.name, key, parsed.hash)
+    accepted = await s.dispatcher.accept(
+        parsed,
+        owner=caller,
+        shape=shape.name,
+        priority="interactive",
+        deadline_s=s.settings.default_deadline_s,
+        idempotency_key=None if key is None else f"async:{shape.name}:{key}",
+    )
+    wait_s = preferred_wait_s(request, s.settings.max_wait_s) or 0.0
+    record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
+    if wait_s and record.status is JobStatus.SUCCEEDED:
+        return _response(s, shape, record)
+    if wait_s and record.status.terminal:
+        raise late_failure(record.error)
+    headers = {"location": f"/v1/jobs/{record.job_id}", "retry-after": str(POLL_AFTER_S)}
+    return await job_response(s, record, 202, {**headers, "preference-applied": "respond-async"})
 
 
 def _response(s: Services, shape: Shape, record: JobRecord) -> Response:
