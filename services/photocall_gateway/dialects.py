@@ -15,6 +15,7 @@ from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.pictures import Gathered, Picture, from_base64, from_text, from_url, picture, stored
 
 MARKERS = {"images": "[image {}]", "media": "<image:{}>"}
+MAX_LOC_CHARS = 80  # of a key, in an error
 _PART_TYPES = ("image_url", "input_image")
 _BASE64_FIELDS = ("data_base64", "base64")
 _TEXT_FIELDS = ("data", "url")
@@ -31,7 +32,7 @@ def without_parts(state: Json, max_bytes: int) -> tuple[Json, dict[str, Picture]
 
 def _walk(value: Json, loc: Loc, gathered: Gathered) -> Json:
     if isinstance(value, Mapping):
-        return {key: _walk(item, (*loc, key), gathered) for key, item in value.items()}
+        return {key: _walk(item, (*loc, key[:MAX_LOC_CHARS]), gathered) for key, item in value.items()}
     if isinstance(value, str) or not isinstance(value, Sequence):
         return value
     return [

@@ -154,6 +154,12 @@ PATHS: dict[str, dict[str, Schema]] = {
             "responses": {"200": {"description": "Metrics", "content": content({"type": "string"}, "text/plain")}},
         }
     },
+    "/docs": {
+        "get": {
+            "summary": "This document as a page",
+            "responses": {"200": {"description": "A page", "content": content({"type": "string"}, "text/html")}},
+        }
+    },
     "/openapi.json": {"get": {"summary": "This document", "responses": _answers({200: obj()})}},
 }
 
