@@ -113,7 +113,13 @@ PATHS: dict[str, dict[str, Schema]] = {
                 "content": content(ref("DecisionsRequest")),
             },
             "responses": _answers(
-                {200: ref("DecisionsResponse"), 202: ref("Job")}, *_WRITE_ERRORS, 410, 500, 504, error="DecisionsError"
+                {200: ref("DecisionsResponse"), 202: ref("Job")},
+                *_WRITE_ERRORS,
+                409,
+                410,
+                500,
+                504,
+                error="DecisionsError",
             ),
         }
     },
