@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class Row:
     picture: str
     question: str
     answer: str
-    probability: float | None
+    probability: float
     expected: str
 
     @property
@@ -74,32 +75,39 @@ def ask(address: str, sample: dict[str, Any]) -> list[Row]:
 
 
 def to_row(sample: dict[str, Any], name: str, answer: dict[str, Any]) -> Row:
+    question = sample["questions"][name]
     said, probability = read_answer(answer)
-    expected = sample["expected"][name]
-    wanted = ("yes" if expected else "no") if isinstance(expected, bool) else str(expected)
-    return Row(sample["file"], str(sample["questions"][name]["instructions"]), said, probability, wanted)
+    expected = wanted(question, sample["expected"][name])
+    return Row(sample["file"], str(question["instructions"]), said, probability, expected)
 
 
-def read_answer(answer: dict[str, Any]) -> tuple[str, float | None]:
-    """What was answered and how probable it was, for any type of answer."""
+def wanted(question: dict[str, Any], expected: Any) -> str:
+    """The right answer as a person would write it; samples.json gives a score as the index of its level."""
+    if question["type"] == "noul":
+        return "yes" if expected else "no"
+    return str(question["criteria"][expected]) if question["type"] == "score" else str(expected)
+
+
+def read_answer(answer: dict[str, Any]) -> tuple[str, float]:
+    """What was answered, as a person would write it, and how probable it was, for any type of answer."""
     if answer["type"] == "noul":
         return ("yes", answer["noul"]) if answer["noul"] >= 0.5 else ("no", 1 - answer["noul"])
     if answer["type"] == "choice":
         return answer["choice"], answer["probabilities"][answer["choice"]]
     if answer["type"] == "score":
-        level = max(answer["probabilities"], key=lambda key: float(answer["probabilities"][key]))
-        return level, answer["probabilities"][level]
+        level = max(answer["probabilities"], key=answer["probabilities"].__getitem__)
+        return str(answer["legend"][level]), answer["probabilities"][level]
     if answer["type"] == "number":
         return f"{answer['number']:g}", answer["confidence"]
-    return answer["text"], None
+    return answer["text"], math.exp(answer["logprob"])
 
 
 def table(rows: list[Row]) -> str:
     """The rows in columns wide enough for a terminal."""
     lines = [("picture", "question", "answer", "p", "right answer", "")]
     for row in rows:
-        probability = "" if row.probability is None else f"{row.probability:.2f}"
-        lines.append((row.picture, row.question, row.answer, probability, row.expected, "ok" if row.right else "WRONG"))
+        verdict = "ok" if row.right else "WRONG"
+        lines.append((row.picture, row.question, row.answer, f"{row.probability:.2f}", row.expected, verdict))
     widths = [min(56, max(len(line[column]) for line in lines)) for column in range(6)]
     return "\n".join(
         "  ".join(shorten(cell, w).ljust(w) for cell, w in zip(line, widths, strict=True)) for line in lines

@@ -85,7 +85,7 @@ def curl_line(port: int) -> str:
     """One request with a sample picture, for a shell in the project's directory."""
     return (
         f"curl -s http://127.0.0.1:{port}/v1/systemone"
-        " -F 'request=<ops/samples/request.json;type=application/json' -F 'photo=@ops/samples/street.png'"
+        " -F 'request=<ops/samples/request.json;type=application/json' -F photo=@ops/samples/street.png"
     )
 
 

@@ -23,9 +23,29 @@ FORBIDDEN = {
     "photocall_prep": {"torch", "starlette", "photocall_gateway", "photocall_engine"},
     "photocall_engine": {"PIL", "starlette", "rq", "photocall_gateway", "photocall_prep"},
 }
-POLICY = ("engine", "sequence", "scheduler", "pages", "window", "prefix_cache", "soft_cache", "readout", "calibration",
-          "fake_runner", "prompt", "tokenizer", "rows", "runner", "composer", "digits", "edges", "limits", "number_tree",
-          "steps", "waiting")  # fmt: skip
+POLICY = [
+    "engine",
+    "sequence",
+    "scheduler",
+    "pages",
+    "window",
+    "prefix_cache",
+    "soft_cache",
+    "readout",
+    "calibration",
+    "fake_runner",
+    "prompt",
+    "tokenizer",
+    "rows",
+    "runner",
+    "composer",
+    "digits",
+    "edges",
+    "limits",
+    "number_tree",
+    "steps",
+    "waiting",
+]
 EXECUTORS = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
 
 

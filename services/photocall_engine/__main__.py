@@ -155,6 +155,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
         clock=time.time,
         token_budget=settings.token_budget,
         max_requests=settings.max_requests,
+        max_encoded=settings.encode_budget,
         numerics=settings.numerics,
     )
     stop = threading.Event()

@@ -16,7 +16,7 @@ from photocall_engine.edges import EngineRequest
 from photocall_engine.limits import Limits
 from photocall_engine.number_tree import NumberReader
 from photocall_engine.prefix_cache import PageKeys, PictureSpan
-from photocall_engine.prompt import TokenRun, branch_run, prefix_run
+from photocall_engine.prompt import RunTooLong, TokenRun, branch_run, prefix_run
 from photocall_engine.readout import LetterReader, Reader, TextReader
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.tokenizer import ChatTokenizer
@@ -72,16 +72,19 @@ class Composer:
         for tokens in soft.values():
             if tokens > self._limits.max_picture:
                 raise PictureTooLarge(tokens, self._limits.max_picture)
-        run = prefix_run(self._tokenizer, ask.state, soft)
-        prefix = Sequence(None, run.ids, self._spans(origin, run, 0), self._table())
-        branches = [self._branch(origin, question, soft, prefix) for question in ask.questions]
+        try:
+            run = prefix_run(self._tokenizer, ask.state, soft, self._limits.max_tokens)
+            prefix = Sequence(None, run.ids, self._spans(origin, run, 0), self._table())
+            branches = [self._branch(origin, question, soft, prefix) for question in ask.questions]
+        except RunTooLong as error:
+            raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         longest = max(branch.base.end + branch.reader.longest() for branch in branches)
         if longest > self._limits.max_tokens:
             raise PromptTooLong(longest, self._limits.max_tokens)
         return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans))
 
     def _branch(self, origin: EngineRequest, question: Question, soft: dict[str, int], prefix: Sequence) -> Branch:
-        run = branch_run(self._tokenizer, question, soft)
+        run = branch_run(self._tokenizer, question, soft, self._limits.max_tokens)
         base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end), self._table())
         return Branch(question, self._reader(question), base)
 

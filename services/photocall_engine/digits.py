@@ -7,6 +7,7 @@ decimals. This file knows neither tokens nor probabilities.
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from functools import lru_cache
 
 from photocall.questions import Number
 
@@ -14,11 +15,22 @@ DIGITS = "0123456789"
 END = ""
 _MAX_WHOLE = 15  # digits before the point; with the decimals below they fit Decimal's 28 digits
 _MAX_DECIMALS = 12
+_MAX_KNOWN = 4096  # beginnings whose continuations are kept
 _DECIMALS = 6  # digits behind the point where no step or limit says more
 
 
 class NoNumber(ValueError):
     """No number can meet the limits, or they are too large or too fine to be written."""
+
+
+def grammar_of(question: Number) -> NumberGrammar:
+    """The grammar of a question's limits; questions with equal limits share one, and what it has found out."""
+    return _grammar(question.min, question.max, question.step)
+
+
+@lru_cache(maxsize=64)
+def _grammar(low: float | None, high: float | None, step: float | None) -> NumberGrammar:
+    return NumberGrammar(Number("", None, low, high, step))
 
 
 class NumberGrammar:
@@ -44,15 +56,25 @@ class NumberGrammar:
         self._grid = 1 if step is None else self._units(step)
         self._origin = self._units(origin)
         written = 10 ** (self.whole + self.decimals) - 1  # what there is room for, limits or not
+        self._known: dict[str, list[str]] = {}
         self._low = -written if low is None else max(-written, self._units(low, ROUND_CEILING))
         self._high = written if high is None else min(written, self._units(high, ROUND_FLOOR))
         if not self.following(""):
             raise NoNumber("no number meets min, max and step")
 
     def following(self, text: str) -> list[str]:
-        """The characters, and END, that may follow; empty only if no number within the limits starts like this."""
-        found = [END] if self._complete(text) else []
-        return found + [c for c in "-." + DIGITS if self._well_formed(text, c) and self._reachable(text + c)]
+        """The characters, and END, that may follow; empty only if no number within the limits starts like this.
+
+        The list is kept and must not be changed.
+        """
+        found = self._known.get(text)
+        if found is None:
+            found = [END] if self._complete(text) else []
+            found += [c for c in "-." + DIGITS if self._well_formed(text, c) and self._reachable(text + c)]
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[text] = found
+        return found
 
     def _complete(self, text: str) -> bool:
         if not text[-1:].isdigit():

@@ -94,6 +94,8 @@ class Engine:
         self.steps += 1
         self.rows += step.batch.num_rows
         failpoints.reach("engine.step")
+        if step.batch.decode:
+            failpoints.reach("engine.decode")
         try:
             values = execute(self._runner, step)
         except DeviceLost:
@@ -239,10 +241,11 @@ def build_engine(
     *,
     token_budget: int,
     max_requests: int,
+    max_encoded: int | None = None,
     numerics: str = "invariant",
 ) -> Engine:
     """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes."""
-    limits = Limits.of(runner, token_budget, max_requests)
+    limits = Limits.of(runner, token_budget, max_requests, max_encoded)
     pages = Pages(runner.num_pages, runner.sliding_pages)
     cache = PrefixCache(pages, limits.window, max_window=runner.sliding_pages // 2)
     root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)

@@ -22,10 +22,11 @@ class Limits:
     max_picture: int  # soft tokens of one picture
     window: int  # sliding window; 0: none
     bidirectional: bool  # picture rows see to the end of their picture
+    max_encoded: int  # soft tokens the tower makes for one step; a first picture always
 
     @classmethod
-    def of(cls, runner: ModelRunner, token_budget: int, max_requests: int) -> Limits:
-        """Raises ValueError where the pools are too small for any request."""
+    def of(cls, runner: ModelRunner, token_budget: int, max_requests: int, max_encoded: int | None = None) -> Limits:
+        """`max_encoded` None: as many as a step has rows. Raises ValueError where pools are too small for any."""
         window = runner.sliding_window if runner.sliding_pages else 0
         budget = min(token_budget, runner.max_rows)
         chunk = budget
@@ -39,4 +40,5 @@ class Limits:
             )
         bidirectional = runner.bidirectional_images and window > 0
         picture = min(runner.soft_capacity, chunk) if bidirectional else runner.soft_capacity
-        return cls(budget, max_requests, max_tokens, chunk, picture, window, bidirectional)
+        encoded = budget if max_encoded is None else max_encoded
+        return cls(budget, max_requests, max_tokens, chunk, picture, window, bidirectional, encoded)

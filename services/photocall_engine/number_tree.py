@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from photocall.questions import Number
-from photocall_engine.digits import DIGITS, END, NumberGrammar
+from photocall_engine.digits import DIGITS, END, grammar_of
 from photocall_engine.readout import Floats, Logits, Path, Want, softmax
 from photocall_engine.tokenizer import ChatTokenizer
 
@@ -30,7 +30,7 @@ class NumberReader:
     """The value, its probability and the rest of the distribution. Raises NoNumber for limits that nothing meets."""
 
     def __init__(self, question: Number, tokenizer: ChatTokenizer, temperature: float) -> None:
-        self._grammar = NumberGrammar(question)
+        self._grammar = grammar_of(question)
         self._tokens = {char: tokenizer.single(char) for char in "-." + DIGITS} | {END: tokenizer.end}
         self._chars = {token: char for char, token in self._tokens.items()}
         self._temperature = temperature

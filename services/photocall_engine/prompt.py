@@ -9,12 +9,11 @@ is part of the prefix cache's key. It knows no tensors and no pages.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from photocall.asks import asset_pattern
+from photocall.asks import AssetKeys
 from photocall.questions import Choice, Json, Noul, Number, Question, Score, Text
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
@@ -50,25 +49,27 @@ class TokenRun:
 
 def state_pieces(state: Json, keys: Collection[str]) -> list[Piece]:
     """The state as compact JSON in the caller's key order (a bare string as it is), pictures in place of their keys."""
-    return _merge([*_render(state, asset_pattern(keys), bare=True), "\n"])
+    return _merge([*_render(state, AssetKeys(keys), bare=True), "\n"])
 
 
 def question_pieces(question: Question, keys: Collection[str]) -> list[Piece]:
     """Everything of one question that the model reads, from the line break before it to the last word of the user."""
-    match = asset_pattern(keys)
+    assets = AssetKeys(keys)
     lines: list[list[Piece]] = []
     if question.instructions is not None:
-        lines.append(_render(question.instructions, match, bare=True))
+        lines.append(_render(question.instructions, assets, bare=True))
     if isinstance(question, Choice):
         codes = option_codes(len(question.options))
-        lines += [_option(code, o.label, o.description, match) for code, o in zip(codes, question.options, strict=True)]
+        lines += [
+            _option(code, o.label, o.description, assets) for code, o in zip(codes, question.options, strict=True)
+        ]
         lines.append(["Answer with one letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
     elif isinstance(question, Noul):
-        lines += [_option("A", "yes", question.true, match), _option("B", "no", question.false, match)]
+        lines += [_option("A", "yes", question.true, assets), _option("B", "no", question.false, assets)]
         lines.append(["Answer with one letter."])
     elif isinstance(question, Score):
         codes = option_codes(len(question.levels))
-        lines += [_option(code, None, level, match) for code, level in zip(codes, question.levels, strict=True)]
+        lines += [_option(code, None, level, assets) for code, level in zip(codes, question.levels, strict=True)]
         lines.append(["Answer with the level's letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
     elif isinstance(question, Number):
         unit = f" in {question.unit}" if question.unit else ""
@@ -88,23 +89,40 @@ def option_codes(count: int) -> list[str]:
     return [LETTERS[i // len(LETTERS)] + LETTERS[i % len(LETTERS)] for i in range(count)]
 
 
-def prefix_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int]) -> TokenRun:
-    """Token ids of the shared prefix. `soft` gives the number of soft tokens of each picture, by asset key."""
-    return _tokenize(tokenizer, state_pieces(state, soft.keys()), soft, before=tokenizer.marks.header)
+class RunTooLong(ValueError):
+    """The pictures of a run alone are more than may be: a short key that stands everywhere in a long text."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"{tokens} tokens of pictures")
+        self.tokens = tokens
 
 
-def branch_run(tokenizer: ChatTokenizer, question: Question, soft: Mapping[str, int]) -> TokenRun:
-    """Token ids of one branch, from the question to the place where the answer starts."""
-    return _tokenize(tokenizer, question_pieces(question, soft.keys()), soft, after=tokenizer.marks.footer)
+def prefix_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int], most: int | None = None) -> TokenRun:
+    """Token ids of the shared prefix. `soft` gives the number of soft tokens of each picture, by asset key.
+
+    Raises RunTooLong for more than `most` of them, before they are made.
+    """
+    return _tokenize(tokenizer, state_pieces(state, soft.keys()), soft, most, before=tokenizer.marks.header)
+
+
+def branch_run(
+    tokenizer: ChatTokenizer, question: Question, soft: Mapping[str, int], most: int | None = None
+) -> TokenRun:
+    """Token ids of one branch, from the question to the place where the answer starts; `most` as for the prefix."""
+    return _tokenize(tokenizer, question_pieces(question, soft.keys()), soft, most, after=tokenizer.marks.footer)
 
 
 def _tokenize(
     tokenizer: ChatTokenizer,
     pieces: Sequence[Piece],
     soft: Mapping[str, int],
+    most: int | None,
     before: Sequence[int] = (),
     after: Sequence[int] = (),
 ) -> TokenRun:
+    pictures = sum(soft[piece.key] for piece in pieces if isinstance(piece, ImageRef))
+    if most is not None and pictures > most:
+        raise RunTooLong(pictures)
     ids = list(before)
     spans: list[ImageSpan] = []
     for piece in pieces:
@@ -118,42 +136,42 @@ def _tokenize(
     return TokenRun((*ids, *after), tuple(spans))
 
 
-def _option(code: str, label: str | None, description: Json, match: re.Pattern[str] | None) -> list[Piece]:
+def _option(code: str, label: str | None, description: Json, assets: AssetKeys) -> list[Piece]:
     pieces: list[Piece] = [f"{code}) "]
     if label is not None:
         pieces.append(label)  # a label is a name: asset keys in it do not count
     if label is not None and description is not None:
         pieces.append(": ")
     if description is not None:
-        pieces += _render(description, match, bare=True)
+        pieces += _render(description, assets, bare=True)
     return pieces
 
 
-def _render(value: Json, match: re.Pattern[str] | None, bare: bool = False) -> list[Piece]:
+def _render(value: Json, assets: AssetKeys, bare: bool = False) -> list[Piece]:
     """Compact JSON, not ASCII-escaped, with pictures in place of their keys. Object keys are not scanned."""
     if isinstance(value, str):
-        return _render_string(value, match, bare)
+        return _render_string(value, assets, bare)
     pieces: list[Piece] = []
     if isinstance(value, Mapping):
         for key, item in value.items():
-            pieces += [f"{',' if pieces else '{'}{json.dumps(key, ensure_ascii=False)}:", *_render(item, match)]
+            pieces += [f"{',' if pieces else '{'}{json.dumps(key, ensure_ascii=False)}:", *_render(item, assets)]
         return [*pieces, "}"] if pieces else ["{}"]
     if isinstance(value, Sequence):
         for item in value:
-            pieces += ["," if pieces else "[", *_render(item, match)]
+            pieces += ["," if pieces else "[", *_render(item, assets)]
         return [*pieces, "]"] if pieces else ["[]"]
     return [json.dumps(value, ensure_ascii=False)]
 
 
-def _render_string(text: str, match: re.Pattern[str] | None, bare: bool) -> list[Piece]:
+def _render_string(text: str, assets: AssetKeys, bare: bool) -> list[Piece]:
     def plain(part: str) -> str:
         return part if bare else json.dumps(part, ensure_ascii=False)[1:-1]
 
     pieces: list[Piece] = [] if bare else ['"']
     start = 0
-    for found in match.finditer(text) if match else ():
-        pieces += [plain(text[start : found.start()]), ImageRef(found.group())]
-        start = found.end()
+    for at, key in assets.find(text):
+        pieces += [plain(text[start:at]), ImageRef(key)]
+        start = at + len(key)
     pieces.append(plain(text[start:]))
     return pieces if bare else [*pieces, '"']
 
@@ -161,9 +179,14 @@ def _render_string(text: str, match: re.Pattern[str] | None, bare: bool) -> list
 def _merge(pieces: Sequence[Piece]) -> list[Piece]:
     """Neighbouring texts joined and empty ones dropped, so that tokenization sees whole words."""
     merged: list[Piece] = []
-    for piece in pieces:
-        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
-            merged[-1] += piece
-        elif piece != "":
+    texts: list[str] = []
+    for piece in (*pieces, None):  # None: what stands at the end is text or nothing
+        if isinstance(piece, str):
+            texts.append(piece)
+            continue
+        if text := "".join(texts):
+            merged.append(text)
+        texts = []
+        if piece is not None:
             merged.append(piece)
     return merged

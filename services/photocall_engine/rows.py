@@ -1,8 +1,8 @@
 """RowBatch: what one forward of the decoder runs.
 
 A row is one token of one sequence at one position; a batch mixes prompt, picture and decode rows of any number of
-requests. Plain numpy arrays, built by the scheduler, read by the runner. Padding is ordinary data: `NULL_ROW` sits on
-page 0, which both pools keep as scratch.
+requests. Plain numpy arrays, built by the scheduler, read by the runner. Padding is the runner's own affair; page 0 of
+both pools is scratch for it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,3 @@ class RowBatch:
     def num_rows(self) -> int:
         """R."""
         return len(self.tokens)
-
-
-def concat_ints(parts: list[list[int]]) -> Ints:
-    """Many lists of ints as one int32 array."""
-    return np.asarray([value for part in parts for value in part], dtype=np.int32)

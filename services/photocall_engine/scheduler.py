@@ -23,6 +23,8 @@ from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
 from photocall_engine.window import pages_for, sliding_pages_during
 
+BREATHS = 3  # steps without the tower behind one with it, while somebody is in the middle of an answer
+
 
 class Scheduler:
     """Requests waiting and running, and the pages they run on."""
@@ -36,6 +38,7 @@ class Scheduler:
         self.running: list[Request] = []
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
         self._admissions = 0
+        self._breaths = BREATHS  # steps planned since one with the tower
 
     def submit(self, request: Request) -> None:
         """A composed request joins those that wait."""
@@ -59,6 +62,7 @@ class Scheduler:
         """The next step, or None if nobody can run."""
         self._admit(now)
         draft = Draft(self.limits.token_budget)
+        self._breaths += 1
         running = sorted(self.running, key=self._seniority)
         if self._suspects:
             running = [request for request in running if request is self._suspects[0]]
@@ -69,6 +73,8 @@ class Scheduler:
         if not draft.parts:
             self._unpin(list(draft.pictures), forget=[key for key, _, _ in draft.encode])
             return None
+        if draft.encode:
+            self._breaths = 0
         return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
@@ -185,18 +191,27 @@ class Scheduler:
         return rows
 
     def _pin_pictures(self, draft: Draft, request: Request, sequence: Sequence, rows: int) -> int:
-        """Rows up to the first picture that has no place in the arena now."""
+        """Rows up to the first picture that has no place in the arena now, or that the tower has no time for."""
         end = sequence.position + rows
         for span in sequence.spans:
             if span.start >= end or span.end <= sequence.position or span.key in draft.pictures:
                 continue
-            place = self.soft.pin(span.key, span.end - span.start)
+            count = span.end - span.start
+            waits = span.key not in self.soft and not self._may_encode(draft, count)
+            place = None if waits else self.soft.pin(span.key, count)
             if place is None:
                 return max(0, span.start - sequence.position)
             draft.pictures[span.key], fresh = place
             if fresh:
                 draft.encode.append((span.key, request.picture(span), place[0]))
+                draft.encoded += count
         return rows
+
+    def _may_encode(self, draft: Draft, count: int) -> bool:
+        """Whether the tower may run for one more picture in this step. It takes as long as many steps of answers."""
+        if draft.encode:
+            return draft.encoded + count <= self.limits.max_encoded
+        return self._breaths > BREATHS or all(request.times.prefilled is None for request in self.running)
 
     def _grow(self, draft: Draft, request: Request, sequence: Sequence, end: int) -> bool:
         """Give a sequence the pages for positions up to `end`, taken from younger ones if need be."""

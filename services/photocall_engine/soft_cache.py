@@ -23,6 +23,10 @@ class SoftCache:
         self.capacity = capacity
         self._held: OrderedDict[str, _Held] = OrderedDict()  # least recently used first
 
+    def __contains__(self, key: str) -> bool:
+        """Whether the picture's soft tokens are there."""
+        return key in self._held
+
     def pin(self, key: str, count: int) -> tuple[int, bool] | None:
         """(first arena row, whether the tower must fill it) of a picture with `count` soft tokens, pinned once more.
 

@@ -60,6 +60,7 @@ class Draft:
     parts: dict[Sequence, Part] = field(default_factory=dict)
     pictures: dict[str, int] = field(default_factory=dict)  # arena row by key, each pinned once
     encode: list[tuple[str, PatchImage, int]] = field(default_factory=list)
+    encoded: int = 0  # soft tokens of these
 
     def add(self, part: Part) -> None:
         """Its pages are there and its pictures are pinned."""

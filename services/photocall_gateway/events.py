@@ -7,10 +7,13 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
 from photocall.errors import JobGone, UnknownJob
 from photocall.messages import Error, Message, Prepared, Progress, Result, Status, StreamText
 from photocall.records import AsyncRecords
-from photocall.streams import AsyncEvents
+from photocall.streams import AsyncEvents, Event
 from photocall_gateway.draining import Drain
 from photocall_gateway.job_object import job_object
 from photocall_gateway.waiting import WakeReader
@@ -31,16 +34,22 @@ async def sse(
     loop = asyncio.get_running_loop()
     quiet_since = loop.time()
     with wakes.listen(job_id) as woken:
-        if last_event_id is not None and await events.lost(job_id, last_event_id):
-            yield _event("snapshot", job_object(await records.get(job_id)))
+        behind = last_event_id is not None
         while not drain.started:
             woken.clear()
+            page: list[Event] = []
             try:
                 # The record first: events written before its end are then all there to be read.
-                terminal = (await records.get(job_id)).status.terminal
+                record = await records.get(job_id)
+                terminal = record.status.terminal
+                if behind and await events.lost(job_id, after):
+                    yield _event("snapshot", job_object(record))
+                behind = False
+                page = await events.read(job_id, after, _PAGE)
             except (JobGone, UnknownJob):
                 return
-            page = await events.read(job_id, after, _PAGE)
+            except (RedisConnectionError, RedisTimeoutError):  # waited out: the wake channel calls when it is back
+                terminal = False
             for event in page:
                 after = event.event_id
                 yield _event(event.envelope.message.msg_type, shown(event.envelope.message), event.event_id)

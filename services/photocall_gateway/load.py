@@ -1,10 +1,12 @@
 """How busy the whole service is: where a job stands in the queue, and when it is worth coming back.
 
-Read from Redis, so that every gateway says the same. The drain rate is measured: jobs that ended in the last minute.
+Read from Redis, so that every gateway says the same. The pace is measured: how many jobs ended in the last minute, or,
+where few were asked for, how long the last ones took.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +17,8 @@ import redis.asyncio
 from photocall import keys
 
 RATE_WINDOW_S = 60.0
-_RATE_AGE_S = 1.0
+_PACE_AGE_S = 1.0
+_LAST_JOBS = 8
 MIN_RETRY_S = 0.5
 MAX_RETRY_S = 20.0  # from 30 s on, the official client does not try again at all
 
@@ -35,29 +38,40 @@ class Load:
         self._redis = client
         self._job_ttl_s = job_ttl_s
         self._now = now
-        self._rate = 0.0
-        self._rate_at = float("-inf")
+        self._pace_s: float | None = None
+        self._read_at = float("-inf")
 
-    async def drain_rate(self) -> float:
-        """Jobs that ended per second, over the last minute; read at most once a second."""
+    async def pace_s(self) -> float | None:
+        """Seconds until one more job ends, as of late; None when none has ended. Read at most once a second."""
         now = self._now()
-        if now - self._rate_at > _RATE_AGE_S:
+        if now - self._read_at > _PACE_AGE_S:
             last = now + self._job_ttl_s  # ended jobs stand by the end of their time to live
-            ended = await cast(Any, self._redis.zcount(keys.ENDED, last - RATE_WINDOW_S, "+inf"))
-            self._rate, self._rate_at = int(ended) / RATE_WINDOW_S, now
-        return self._rate
+            ended = int(await cast(Any, self._redis.zcount(keys.ENDED, last - RATE_WINDOW_S, "+inf")))
+            self._pace_s = min(RATE_WINDOW_S / ended, await self._took_s()) if ended else None
+            self._read_at = now
+        return self._pace_s
+
+    async def _took_s(self) -> float:
+        """Seconds from start to end of the last jobs, on average; without end when none of them had started."""
+        members = await cast(Any, self._redis.zrevrange(keys.ENDED, 0, _LAST_JOBS - 1))
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for member in members:
+                pipe.hmget(keys.job(member.decode().rpartition("/")[2]), "started_at", "completed_at")
+            times = await pipe.execute()
+        took = [float(end) - float(start) for start, end in times if start and end and float(start)]
+        return sum(took) / len(took) if took else math.inf
 
     async def place(self, job_id: str) -> Place | None:
         """None when the job does not wait."""
         rank = await cast(Any, self._redis.zrank(keys.DEADLINES, job_id))
         if rank is None:
             return None
-        rate = await self.drain_rate()
-        return Place(int(rank), round((int(rank) + 1) / rate, 1) if rate else None)
+        pace_s = await self.pace_s()
+        return Place(int(rank), None if pace_s is None else round((int(rank) + 1) * pace_s, 1))
 
     async def retry_after_s(self, excess: int = 1) -> float:
         """When a refused caller should come back: the time until `excess` more jobs have ended, within bounds."""
-        rate = await self.drain_rate()
-        if not rate:
+        pace_s = await self.pace_s()
+        if pace_s is None:
             return 2.0
-        return min(MAX_RETRY_S, max(MIN_RETRY_S, excess / rate))
+        return min(MAX_RETRY_S, max(MIN_RETRY_S, excess * pace_s))

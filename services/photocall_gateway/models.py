@@ -23,8 +23,9 @@ class ModelNames:
         """Raises CodedError `unknown_model`; None asks for whatever is served."""
         if asked is None or asked == self.name or any(fnmatchcase(asked, alias) for alias in self.aliases):
             return
-        shown = asked if len(asked) <= 80 else "a name that is too long"
-        raise CodedError("unknown_model", f"Unknown model: {shown}", loc=["model"])
+        shown = (asked or "an empty name") if len(asked) <= 80 else "a name that is too long"
+        msg = f"Unknown model: {shown}; this server answers to {', '.join((self.name, *self.aliases))}"
+        raise CodedError("unknown_model", msg, loc=["model"])
 
     def listing(self) -> dict[str, Any]:
         """Both lists in one body: `models` as System One's clients read it, `data` as OpenAI's do."""

@@ -40,6 +40,7 @@ def _answers(ok: dict[int, Schema | None], *errors: int, error: str = "Problem")
 
 
 _WRITE_ERRORS = (400, 401, 403, 404, 408, 413, 415, 421, 422, 429, 503)
+_SYNC_ERRORS = (*_WRITE_ERRORS, 409, 410, 500, 504)
 PATHS: dict[str, dict[str, Schema]] = {
     "/v1/jobs": {
         "post": {
@@ -93,13 +94,7 @@ PATHS: dict[str, dict[str, Schema]] = {
             "parameters": [_JOINING_KEY, _PREFER_ASYNC],
             "requestBody": _body("SystemOneRequest"),
             "responses": _answers(
-                {200: ref("SystemOneResponse"), 202: ref("Job")},
-                *_WRITE_ERRORS,
-                410,
-                500,
-                504,
-                529,
-                error="SystemOneError",
+                {200: ref("SystemOneResponse"), 202: ref("Job")}, *_SYNC_ERRORS, 529, error="SystemOneError"
             ),
         }
     },
@@ -113,13 +108,7 @@ PATHS: dict[str, dict[str, Schema]] = {
                 "content": content(ref("DecisionsRequest")),
             },
             "responses": _answers(
-                {200: ref("DecisionsResponse"), 202: ref("Job")},
-                *_WRITE_ERRORS,
-                409,
-                410,
-                500,
-                504,
-                error="DecisionsError",
+                {200: ref("DecisionsResponse"), 202: ref("Job")}, *_SYNC_ERRORS, error="DecisionsError"
             ),
         }
     },

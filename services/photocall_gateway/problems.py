@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from photocall.errors import CodedError, PhotocallError, row
@@ -26,6 +27,7 @@ from photocall_gateway.pictures import path
 
 log = logging.getLogger(__name__)
 
+DESCRIPTION_PATH = "/openapi.json"
 REQUEST_ID = "photocall.request_id"  # scope key: filled here
 RETRY_AFTER_S = "retry_after_s"  # key of an error's data that becomes the Retry-After header
 _SYSTEMONE_PATHS = ("/v1/systemone", "/v1/models")
@@ -71,7 +73,14 @@ def _add_request_id(scope: Scope, message: MutableMapping[str, Any]) -> None:
 
 
 async def http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405."""
+    """Starlette's own 404 and 405, with what there is instead."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        error.detail = f"There is nothing at this path; {DESCRIPTION_PATH} lists what there is"
+    elif error.status_code == 405:  # Starlette names the methods of the path's first route only
+        matching = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = sorted({method for route in matching for method in route.methods or ()})
+        error = HTTPException(405, f"Only {', '.join(allowed)} here", {"allow": ", ".join(allowed)})
     return response_to(request.scope, error)
 
 

@@ -72,10 +72,11 @@ class SyncCalls:
         """
         if key is not None:
             await self.bind(owner, shape, key, request.hash)
-        job_id = await self._job(request, shape, owner)
-        async with self._asking(job_id) as asking:
-            record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
-            asking.answered = record.status.terminal
+        job_id, record = await self._job(request, shape, owner)
+        if record is None or not record.status.terminal:
+            async with self._asking(job_id) as asking:
+                record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
+                asking.answered = record.status.terminal
         if record.status is JobStatus.SUCCEEDED:
             return record
         if record.status.terminal:
@@ -91,8 +92,8 @@ class SyncCalls:
         if known is not None and known != request_hash.encode():
             raise IdempotencyMismatch(key)
 
-    async def _job(self, request: ParsedRequest, shape: str, owner: str) -> str:
-        """The job that answers this request: an equal one where that is of use, else a new one."""
+    async def _job(self, request: ParsedRequest, shape: str, owner: str) -> tuple[str, JobRecord | None]:
+        """The job that answers this request: an equal one with its record where that is of use, else a new one."""
         while True:
             accepted = await self._dispatcher.accept(
                 request,
@@ -103,11 +104,12 @@ class SyncCalls:
                 idempotency_key=f"join:{request.hash}",
             )
             if accepted.created:
-                return accepted.job_id
+                return accepted.job_id, None
             with suppress(JobGone, UnknownJob):
-                if _useful(await self._records.get(accepted.job_id)):
+                record = await self._records.get(accepted.job_id)
+                if _useful(record):
                     self._metrics.joined.inc()
-                    return accepted.job_id
+                    return accepted.job_id, record
                 await self._records.delete(accepted.job_id)
 
     @asynccontextmanager

@@ -23,7 +23,7 @@ def idempotency_key(request: Request) -> str | None:
     if key is None:
         return None
     if not 1 <= len(key) <= MAX_KEY:
-        raise InvalidField(("Idempotency-Key",), f"Expected 1 to {MAX_KEY} characters", "too_long")
+        raise InvalidField(("Idempotency-Key",), f"Expected 1 to {MAX_KEY} characters", "key_length")
     return key
 
 

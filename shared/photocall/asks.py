@@ -7,9 +7,9 @@ the job record and read by the engine. It carries no picture, only hashes, and k
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 from photocall.questions import Choice, Json, Noul, Number, Option, Question, Score, Text
@@ -42,19 +42,41 @@ class Ask:
         return cls(content["model"], body["state"], questions, dict(content["assets"]))
 
 
-def asset_pattern(keys: Collection[str]) -> re.Pattern[str] | None:
-    """Finds asset keys in a string; the longest wins where one key starts with another. None without keys."""
-    if not keys:
-        return None
-    return re.compile("|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True)))
+class AssetKeys:
+    """Finds asset keys in strings. Each is searched for by itself: a pattern of all goes back over what they share."""
+
+    def __init__(self, keys: Collection[str]) -> None:
+        self._keys = tuple(keys)
+        self._shortest = min(map(len, self._keys), default=0)
+
+    def find(self, text: str) -> Iterator[tuple[int, str]]:
+        """Places and keys from left to right, none inside another; the longest where several start at one place."""
+        if len(text) < self._shortest:
+            return
+        ahead = [(at, -len(key), key) for key in self._keys if (at := text.find(key)) >= 0]
+        heapify(ahead)
+        end = 0
+        while ahead:
+            at, _, key = ahead[0]
+            if at >= end:
+                yield at, key
+                end = at + len(key)
+            later = text.find(key, end)
+            if later >= 0:
+                heapreplace(ahead, (later, -len(key), key))
+            else:
+                heappop(ahead)
 
 
 def mentioned(keys: Collection[str], state: Json, questions: Sequence[Question]) -> set[str]:
     """The asset keys that stand as or inside a string of state, instructions or criteria; object keys do not count."""
-    pattern = asset_pattern(keys)
-    if pattern is None:
-        return set()
-    return {found.group() for text in _strings([state, *_contents(questions)]) for found in pattern.finditer(text)}
+    finder, found = AssetKeys(keys), set[str]()
+    for text in _strings([state, *_contents(questions)] if keys else None):
+        for _, key in finder.find(text):
+            found.add(key)
+            if len(found) == len(keys):
+                return found
+    return found
 
 
 def _contents(questions: Sequence[Question]) -> Iterator[Json]:

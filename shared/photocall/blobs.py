@@ -43,12 +43,14 @@ class DirBlobs:
         self._dir = directory
         self._max_bytes = max_bytes
         self._unswept = 0  # bytes put by this process since its last sweep
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.chmod(directory, 0o700)
+        self._make()
 
     def put(self, key: str, data: bytes) -> None:
-        """Write and rename. When the disk is full, half of what is there goes first."""
+        """Write and rename. On a full disk half of what is there goes first. A directory that went comes back."""
         try:
+            self._write(key, data)
+        except FileNotFoundError:
+            self._make()
             self._write(key, data)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -73,6 +75,10 @@ class DirBlobs:
         """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
         self._unswept = 0
         return self._remove_down_to(self._max_bytes * 7 // 8)
+
+    def _make(self) -> None:
+        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.chmod(self._dir, 0o700)
 
     def _write(self, key: str, data: bytes) -> None:
         path = self._path(key)

@@ -16,6 +16,7 @@ POINTS = (
     "gateway.enqueue",  # accepted and answered 202, not on the prep queue
     "prep.decode",  # leased, a picture being decoded
     "engine.step",  # leased, a forward about to run
+    "engine.decode",  # a text under way, its next token about to be made
     "engine.publish",  # answered, the answer not written
 )
 

@@ -148,6 +148,7 @@ def _choice(loc: Loc, name: str, raw: Mapping[str, Json]) -> Choice:
             Option(label, _content(description, (*where, label))) for label, description in criteria.items()
         )
     elif _is_list(criteria):
+        _bounded(len(criteria), "option", where)  # before it is walked: what follows is quadratic
         for i, label in enumerate(criteria):
             if not isinstance(label, str):
                 raise InvalidField((*where, i), "A label must be a string", "string_type")
@@ -168,6 +169,9 @@ def _noul(loc: Loc, name: str, raw: Mapping[str, Json]) -> Noul:
         criteria = {}
     if not isinstance(criteria, Mapping):
         raise InvalidField(where, "Expected an object with true and false", "dict_type")
+    for side in criteria:
+        if side not in ("true", "false"):  # taken in silence, a description would be lost
+            raise InvalidField((*where, side[:80]), "The sides are named true and false", "extra_forbidden")
     true = _content(criteria.get("true"), (*where, "true"))
     false = _content(criteria.get("false"), (*where, "false"))
     if instructions is None and true is None and false is None:

@@ -237,6 +237,9 @@ class EngineSettings(SharedSettings):
     pages: int = setting("PHOTOCALL_PAGES", 0, integer(0), "K/V pages; 0 plans them from memory")
     max_rows: int = setting("PHOTOCALL_MAX_ROWS", 2048, integer(1136), "rows of one forward at most")
     token_budget: int = setting("PHOTOCALL_TOKEN_BUDGET", 1536, integer(1136), "rows the scheduler plans per step")
+    encode_budget: int = setting(
+        "PHOTOCALL_ENCODE_BUDGET", 140, integer(1), "soft tokens of new pictures per step; a first one always"
+    )
     max_requests: int = setting("PHOTOCALL_MAX_REQUESTS", 64, integer(1), "requests in the engine at once")
     engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")

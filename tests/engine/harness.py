@@ -78,6 +78,7 @@ class Bench:
     calibration: Calibration = field(default_factory=Calibration)
     token_budget: int = 256
     max_requests: int = 16
+    max_encoded: int | None = None
     clock: Clock = field(default_factory=Clock)
     incoming: list[EngineRequest] = field(default_factory=list)
     taken_back: set[str] = field(default_factory=set)
@@ -95,6 +96,7 @@ class Bench:
             self.clock,
             token_budget=self.token_budget,
             max_requests=self.max_requests,
+            max_encoded=self.max_encoded,
         )
 
     def take(self, limit: int, wait_s: float) -> list[EngineRequest]:
@@ -143,7 +145,8 @@ class Bench:
 
 def bench(tokenizer: ChatTokenizer, **fields: Any) -> Bench:
     """A Bench on a FakeRunner; fields of either."""
-    own = {name: fields.pop(name) for name in ("token_budget", "max_requests", "calibration") if name in fields}
+    names = ("token_budget", "max_requests", "max_encoded", "calibration")
+    own = {name: fields.pop(name) for name in names if name in fields}
     return Bench(FakeRunner(vocab_size=tokenizer.vocab_size, **fields), tokenizer, **own)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from photocall_engine.rows import PAGE_SIZE, RowBatch, concat_ints
+from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import ModelRunner, PatchImage
 
 
@@ -110,3 +110,8 @@ def prefill(runner: ModelRunner, prompt: Prompt, cuts: Sequence[int] = ()) -> ND
 
 def _span(prompt: Prompt, position: int) -> tuple[int, int, int] | None:
     return next((span for span in prompt.spans if span[0] <= position < span[0] + span[1]), None)
+
+
+def concat_ints(parts: list[list[int]]) -> Ints:
+    """Many lists of ints as one int32 array."""
+    return np.asarray([value for part in parts for value in part], dtype=np.int32)

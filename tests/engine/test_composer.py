@@ -54,3 +54,13 @@ def test_an_impossible_number_names_its_question(tokenizer: ChatTokenizer) -> No
     with pytest.raises(Unanswerable, match="question 'size': min, max and step have at most 12 decimals") as caught:
         made.engine.composer.compose(made.ask("job", "x", Number("size", "How big?", step=1e-14)))
     assert caught.value.to_error()["question"] == "size"
+
+
+def test_a_key_that_stands_everywhere_is_refused_before_its_tokens_are_made(tokenizer: ChatTokenizer) -> None:
+    """A picture of 280 tokens under the key "s", in a million letters "s", filled the memory."""
+    made = bench(tokenizer)
+    limit = made.engine.scheduler.limits.max_tokens
+    for state, question in (("s" * 500_000, "Is it?"), ("x", "s" * 500_000)):
+        origin = made.ask("job", state, Noul("n", question), images={"s": picture(1, 24, 24)})
+        with pytest.raises(PromptTooLong, match=f"is 32000000 tokens, limit {limit}"):
+            made.engine.composer.compose(origin)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from photocall.questions import Number
-from photocall_engine.digits import END, NoNumber, NumberGrammar
+from photocall_engine.digits import END, NoNumber, NumberGrammar, grammar_of
 
 
 def written(grammar: NumberGrammar) -> list[str]:
@@ -111,3 +111,14 @@ def test_what_may_follow_always_leads_to_a_number(limits: dict[str, Any]) -> Non
 def test_a_step_that_no_number_has_room_for_is_refused() -> None:
     with pytest.raises(NoNumber, match="15 digits"):
         grammar(step=1e300)
+
+
+def test_questions_with_equal_limits_share_what_is_known() -> None:
+    """A thousand number questions kept the engine busy for minutes with what it had found out for the first."""
+    first = grammar_of(Number("a", "How many?", 0, 9, 1))
+    assert grammar_of(Number("b", "How much?", 0.0, 9.0, 1.0, "kg")) is first
+    assert grammar_of(Number("a", "How many?", 0, 8, 1)) is not first
+    assert first.following("1") is first.following("1") == [END]
+    for i in range(5000):  # bounded, and the same when forgotten
+        first.following(f"0{i}")
+    assert first.following("1") == [END]

@@ -93,7 +93,13 @@ def test_a_crowd_changes_no_answer(tokenizer: ChatTokenizer, seed: int) -> None:
         soft_capacity=chance.choice((24, 60)),
         **model,
     )
-    made = Bench(runner, tokenizer, token_budget=chance.choice((40, 90, 300)), max_requests=chance.choice((1, 3, 8)))
+    made = Bench(
+        runner,
+        tokenizer,
+        token_budget=chance.choice((40, 90, 300)),
+        max_requests=chance.choice((1, 3, 8)),
+        max_encoded=chance.choice((1, 12, None)),
+    )
     asked = [some_request(chance) for _ in range(chance.randint(6, 14))]
     expected = {}
     for i, request in enumerate(asked):

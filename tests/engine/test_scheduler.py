@@ -11,7 +11,7 @@ from photocall.questions import Json, Noul, Text
 from photocall_engine.engine import Answered, execute
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.readout import Floats
-from photocall_engine.scheduler import Scheduler
+from photocall_engine.scheduler import BREATHS, Scheduler
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.window import pages_for, sliding_pages_during
 from tests.engine.harness import Bench, bench, choice, picture
@@ -250,6 +250,49 @@ def test_a_picture_stays_encoded_between_requests_and_only_so_many_do(tokenizer:
     made.ask("again", {"r": 9, "p": "img"}, Noul("n", "Is it?"), images={"img": picture(1)})
     made.run()
     assert made.runner.encoded == 4
+
+
+def test_a_crowd_of_pictures_is_answered_one_by_one(tokenizer: ChatTokenizer) -> None:
+    """One step encoded them all, so on a CPU the first answer came with the last, and all of them too late."""
+    made = bench(tokenizer, token_budget=2048, max_encoded=6, num_pages=400)
+    assert isinstance(made.runner, FakeRunner)
+    for seed in range(1, 7):
+        made.ask(f"job-{seed}", {"p": "img"}, Noul("n", "Is it?"), images={"img": picture(seed)}, deadline_at=99 + seed)
+    answered = []
+    while made.step():
+        answered.append(len(made.outcomes))
+    assert answered == [1, 2, 3, 4, 5, 6]
+    assert made.runner.encoded == 6
+
+
+def test_new_pictures_leave_those_who_are_answering_their_steps(tokenizer: ChatTokenizer) -> None:
+    """Every step of a number's walk ran the tower for somebody else, and so nobody in a crowd had an answer in time."""
+    made = Bench(talks(tokenizer), tokenizer, token_budget=2048, max_encoded=6)
+    assert isinstance(made.runner, FakeRunner)
+    made.ask("talker", "x", Text("t", "Say", 30))
+    for _ in range(3):
+        made.step()
+    for seed in range(1, 6):
+        made.ask(f"job-{seed}", {"p": "img"}, Noul("n", "Is it?"), images={"img": picture(seed)}, deadline_at=99 + seed)
+    encoded = []
+    while len(made.outcomes) < 5:
+        made.step()
+        encoded.append(made.runner.encoded)
+    assert encoded[0] == 1, "the first joins the next step"
+    assert encoded == [1 + step // (1 + BREATHS) for step in range(len(encoded))]
+    made.run()
+    assert made.body("talker")["usage"]["decode_rows"] == 29
+
+
+def test_a_picture_above_the_budget_goes_in_first(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, token_budget=2048, max_encoded=1, num_pages=400)
+    state = {"p": "img-1 and img-2 and img-1"}
+    made.ask("job", state, Noul("n", "Is it?"), images={"img-1": picture(1), "img-2": picture(2, 6, 9)})
+    made.ask("word", "no picture", Noul("n", "Is it?"))
+    made.step()
+    assert list(made.outcomes) == ["word"], "rows without a new picture do not wait"
+    made.run()
+    assert made.body("job")["usage"]["steps"] == 2
 
 
 def test_a_cached_prefix_needs_no_picture(tokenizer: ChatTokenizer) -> None:

@@ -213,7 +213,11 @@ def test_unknown_routes_and_methods(client: TestClient, method: str, path: str, 
     else:
         assert response.json()["detail"]["error_type"] == "invalid_request"
     if status == 405:
-        assert response.headers["allow"]
+        allowed = {"/v1/jobs": "GET, HEAD, POST", "/v1/systemone": "POST", "/healthz": "GET, HEAD"}[path]
+        assert response.headers["allow"] == allowed, "it named the methods of the path's first route only"
+        assert f"Only {allowed} here" in response.text
+    else:
+        assert "/openapi.json" in response.text
 
 
 def test_after_all_that_a_good_request_is_answered(client: TestClient, backend: FakeBackend) -> None:

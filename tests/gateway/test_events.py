@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from starlette.testclient import TestClient
 
 from photocall.settings import GatewaySettings
+from photocall.streams import AsyncEvents, Event
 from photocall_gateway.app import create_app
 from tests.gateway.conftest import KEY, POLICY
 from tests.gateway.fake_backend import FakeBackend
@@ -79,11 +81,31 @@ def test_a_client_that_missed_too_much_gets_a_snapshot(settings: GatewaySettings
     assert resumed[0]["data"]["result"]["answers"]["q"]["noul"] == 0.875
 
 
-@pytest.mark.parametrize("last", ["x", "1-2-3", "-1", ""])
+@pytest.mark.parametrize("last", ["x", "1-2-3", "-1", "", "9" * 20, "1-" + "9" * 20])
 def test_a_last_event_id_that_is_none(client: TestClient, backend: FakeBackend, last: str) -> None:
     job_id = client.post("/v1/jobs", json=TEXT).json()["id"]
     response = client.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": last})
     assert (response.status_code, response.json()["loc"]) == (422, ["Last-Event-ID"])
+
+
+def test_a_store_that_goes_away_for_a_moment_does_not_end_a_stream(
+    client: TestClient, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams were torn, each with a traceback in the log, when Redis was restarted."""
+    job_id = client.post("/v1/jobs", json=TEXT, headers={"prefer": "wait=10"}).json()["id"]
+    whole, calls = AsyncEvents.read, []
+
+    async def read(self: AsyncEvents, *arguments: Any) -> list[Event]:
+        calls.append(arguments)
+        if len(calls) == 1:
+            client.app.state.services.wakes.wake_all()  # type: ignore[attr-defined]  # as when the channel is back
+            raise RedisConnectionError("away")
+        return await whole(self, *arguments)
+
+    monkeypatch.setattr(AsyncEvents, "read", read)
+    events = parse(client.get(f"/v1/jobs/{job_id}/events").text)
+    assert [event["event"] for event in events][-1] == "status"
+    assert len(calls) == 2
 
 
 def test_a_deleted_job_ends_its_streams(http: httpx.Client, backend: FakeBackend) -> None:

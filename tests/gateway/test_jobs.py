@@ -260,6 +260,8 @@ def test_lists(client: TestClient, backend: FakeBackend) -> None:
         ({"limit": "0"}, 422, "invalid_field"),
         ({"limit": "101"}, 422, "invalid_field"),
         ({"limit": "ten"}, 422, "invalid_field"),
+        ({"limit": "9" * 5000}, 422, "invalid_field"),
+        ({"limit": "\u0663"}, 422, "invalid_field"),
         ({"after": "job_0"}, 404, "unknown_job"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The measured drain rate, and what is told to a caller that is sent away."""
+"""The measured pace, and what is told to a caller that is sent away."""
 
 from __future__ import annotations
 
@@ -33,10 +33,21 @@ def end_jobs(client: redis.Redis, count: int, ago_s: float) -> None:
     client.zadd(keys.ENDED, {f"local/{ago_s}-{i}": NOW - ago_s + TTL_S for i in range(count)})
 
 
-def test_the_rate_counts_the_last_minute_only(redis_server: RedisServer, redis_client: redis.Redis) -> None:
+def test_the_pace_counts_the_last_minute_only(redis_server: RedisServer, redis_client: redis.Redis) -> None:
     end_jobs(redis_client, 30, ago_s=10)
     end_jobs(redis_client, 500, ago_s=61)
-    assert ask(redis_server, Load.drain_rate) == pytest.approx(0.5)
+    assert ask(redis_server, Load.pace_s) == pytest.approx(2.0)
+
+
+def test_an_idle_server_is_as_fast_as_its_last_jobs(redis_server: RedisServer, redis_client: redis.Redis) -> None:
+    """One job in a minute is no minute a job: it said `eta_s: 60` where an answer took 0.05 s."""
+    end_jobs(redis_client, 3, ago_s=10)
+    redis_client.hset(keys.job("10-0"), mapping={"started_at": NOW - 11, "completed_at": NOW - 10.5})
+    redis_client.hset(keys.job("10-1"), mapping={"started_at": NOW - 10.7, "completed_at": NOW - 10.6})
+    redis_client.hset(keys.job("10-2"), mapping={"started_at": 0, "completed_at": NOW - 10})  # cancelled as it waited
+    assert ask(redis_server, Load.pace_s) == pytest.approx(0.3)
+    end_jobs(redis_client, 597, ago_s=20)  # many at once end faster than one takes
+    assert ask(redis_server, Load.pace_s) == pytest.approx(0.1)
 
 
 def test_place_and_eta(redis_server: RedisServer, redis_client: redis.Redis) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -217,6 +218,26 @@ def test_stop_ends_a_task_that_drops_a_cancellation() -> None:
     assert asyncio.run(run()) == 3
 
 
+def test_an_error_that_nobody_waits_for_is_not_reported_as_a_defect() -> None:
+    """A caller whose time is over leaves its work behind, whose refusal then stood in the log with a traceback."""
+    reported: list[object] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+
+        async def refused() -> None:
+            raise UnknownJob("j1")
+
+        task = asyncio.create_task(refused())
+        await asyncio.sleep(0)
+        await stop(task)
+        del task
+        gc.collect()
+
+    asyncio.run(run())
+    assert reported == []
+
+
 @pytest.mark.parametrize(
     ("prefer", "wait_s"),
     [
@@ -226,6 +247,7 @@ def test_stop_ends_a_task_that_drops_a_cancellation() -> None:
         ("WAIT = 3", 3.0),
         ("wait=0", 0.0),
         ("wait=999", 60.0),
+        ("wait=" + "9" * 5000, 60.0),
         ("respond-async", None),
         ("wait=-1", None),
         ("wait=soon", None),

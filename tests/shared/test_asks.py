@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from photocall.asks import Ask, mentioned
+from photocall.asks import Ask, AssetKeys, mentioned
 from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
 
 QUESTIONS: tuple[Question, ...] = (
@@ -55,3 +60,43 @@ def test_where_an_asset_is_mentioned(state: object, question: Question, found: s
 
 def test_without_assets_nothing_is_mentioned() -> None:
     assert mentioned((), "img", QUESTIONS) == set()
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "found"),
+    [
+        (("ab", "abc"), "abcab", [(0, "abc"), (3, "ab")]),
+        (("bc", "ab"), "abcbc", [(0, "ab"), (3, "bc")]),  # what stands inside another does not count
+        (("aa",), "aaaaa", [(0, "aa"), (2, "aa")]),
+        (("a", "é"), "éaé", [(0, "é"), (1, "a"), (2, "é")]),
+        ((".*",), "x.*y", [(1, ".*")]),
+        ((), "x", []),
+        (("x",), "", []),
+    ],
+)
+def test_keys_are_found_from_left_to_right(keys: tuple[str, ...], text: str, found: list[tuple[int, str]]) -> None:
+    assert list(AssetKeys(keys).find(text)) == found
+
+
+@given(
+    keys=st.sets(st.text("ab", min_size=1, max_size=4), min_size=1, max_size=6),
+    text=st.text("abc", max_size=40),
+)
+def test_keys_are_found_as_a_pattern_of_all_finds_them(keys: set[str], text: str) -> None:
+    pattern = re.compile("|".join(sorted(map(re.escape, keys), key=len, reverse=True)))
+    assert list(AssetKeys(keys).find(text)) == [(match.start(), match.group()) for match in pattern.finditer(text)]
+
+
+def test_keys_that_share_a_long_beginning_take_no_longer() -> None:
+    """As one pattern this took 10 s, in which the gateway answered nobody."""
+    keys = ["a" * (190 + i) + "b" for i in range(64)]
+    steps = 0
+
+    class Counted(str):
+        def find(self, *arguments: Any) -> int:
+            nonlocal steps
+            steps += 1
+            return super().find(*arguments)
+
+    assert list(AssetKeys(keys).find(Counted("a" * 100_000))) == []
+    assert steps == len(keys)

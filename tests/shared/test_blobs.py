@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import time
 from pathlib import Path
@@ -115,3 +116,14 @@ def test_redis_blobs_have_a_time_to_live(redis_server: RedisServer) -> None:
     store = RedisBlobs(redis_server.url)
     store.put("a", b"x")
     assert 3590 < store._redis.ttl(keys.blob("a")) <= 3600
+
+
+def test_a_directory_that_vanished_comes_back(tmp_path: Path) -> None:
+    """Somebody clears /dev/shm: what was there is prepared anew, and not every picture from then on refused."""
+    blobs = DirBlobs(tmp_path / "blobs")
+    blobs.put("one", b"1")
+    shutil.rmtree(tmp_path / "blobs")
+    assert blobs.get("one") is None
+    blobs.put("two", b"2")
+    assert blobs.get("two") == b"2"
+    assert (tmp_path / "blobs").stat().st_mode & 0o777 == 0o700

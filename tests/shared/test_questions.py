@@ -79,6 +79,8 @@ def labels(count: int) -> dict[str, None]:
         ({"type": "noul", "criteria": {"true": None}}, ("noul", "instructions"), "missing"),
         ({"type": "noul", "criteria": ["yes", "no"]}, ("noul", "criteria"), "dict_type"),
         ({"type": "noul", "criteria": {"true": False}}, ("noul", "criteria", "true"), "content_type"),
+        ({"type": "noul", "criteria": {"yes": "it is"}}, ("noul", "criteria", "yes"), "extra_forbidden"),
+        ({"type": "choice", "criteria": ["a"] * 300_000}, ("choice", "criteria"), "too_long"),  # once took minutes
         ({"type": "score"}, ("score", "criteria"), "missing"),
         ({"type": "score", "criteria": []}, ("score", "criteria"), "too_short"),
         ({"type": "score", "criteria": ["x"] * 256}, ("score", "criteria"), "too_long"),

@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from photocall.messages import StreamText
 from tests.stack.local_service import Service, alive, pid_of, service, wait_for
 
 pytestmark = pytest.mark.timeout(180)
@@ -46,6 +47,19 @@ def test_killed_at_work(point: str) -> None:
         assert status == 202
         wait_for(lambda: running.died_at(point), 20, f"a death at {point}", running)
         assert_one_answer(running, job["id"], attempts=2)
+
+
+def test_killed_in_the_middle_of_texts() -> None:
+    """Twice, each at some text's next token: no text breaks off, and no word of one is sent again."""
+    with service("engine.decode:2") as running:
+        jobs = [running.submit_text(number, max_tokens=24) for number in range(2)]
+        ended = [running.ended(job_id, within_s=90) for job_id in jobs]
+        assert all(running.died_at("engine.decode", visit) for visit in (1, 2))
+        assert [job["status"] for job in ended] == ["succeeded", "succeeded"]
+        assert max(job["attempts"] for job in ended) >= 2
+        for job in ended:
+            sent = "".join(event.text for event in running.events(job["id"]) if isinstance(event, StreamText))
+            assert sent == job["result"]["answers"]["words"]["text"] != ""
 
 
 def test_killed_three_times_under_the_same_job_is_poison_and_hurts_nobody_else() -> None:

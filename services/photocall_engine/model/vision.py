@@ -83,7 +83,8 @@ class VisionTower:
             raise ValueError(f"grid {grid_height} x {grid_width} is not a multiple of {config.pool}")
         if max(grid_height, grid_width) > config.num_positions:
             raise ValueError(f"grid {grid_height} x {grid_width} exceeds the tower's {config.num_positions} positions")
-        pixels = torch.from_numpy(patches).float().div_(255.0).sub_(0.5).mul_(2.0).to(weights.patch_projection.dtype)
+        pixels = torch.from_numpy(patches.astype("float32"))  # a copy: patches are read-only, of which torch warns
+        pixels = pixels.div_(255.0).sub_(0.5).mul_(2.0).to(weights.patch_projection.dtype)
         y, x = (
             index.flatten() for index in torch.meshgrid(*map(torch.arange, (grid_height, grid_width)), indexing="ij")
         )
