@@ -21,22 +21,22 @@ from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
 from photocall.wire import Wire
 from photocall_gateway.auth import Gatekeeper, load_keys
+from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain, DrainGate
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Meter, Metrics
 from photocall_gateway.models import ModelNames
-from photocall_gateway.parsing import Limits
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
-from photocall_gateway.routes import health, jobs, models, systemone
+from photocall_gateway.routes import decisions, health, images, jobs, models, systemone
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader
 
-ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *models.ROUTES, *health.ROUTES]
+ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *decisions.ROUTES, *images.ROUTES, *models.ROUTES, *health.ROUTES]
 
 
 def create_app(
@@ -64,6 +64,7 @@ def create_app(
         settings=settings,
         redis=client,
         records=records,
+        images=store,
         events=AsyncEvents(client, wire, policy.event_limit),
         dispatcher=dispatcher,
         sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),

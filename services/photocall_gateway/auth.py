@@ -23,7 +23,7 @@ LOCAL_OWNER = "local"
 OWNER = "photocall.owner"  # scope key: the caller's id, filled here
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # probes come under any name and without a key
-_OPEN_WITH_KEYS = _OPEN_PATHS | {"/metrics", "/openapi.json"}
+_OPEN_WITH_KEYS = _OPEN_PATHS | {"/metrics", "/openapi.json", "/docs"}
 
 
 class Gatekeeper:

@@ -76,8 +76,8 @@ class Dispatcher:
         """Keep a request. When this returns, its job ends in an answer or a clear error.
 
         The queue follows at once, or with `after_response` when the caller has its answer already.
-        Raises IdempotencyMismatch, QueueFull and StoreFull with a time to come back, or Redis' errors: then no job was
-        accepted.
+        Raises IdempotencyMismatch, UnknownImage, QueueFull and StoreFull with a time to come back, or Redis' errors:
+        then no job was accepted.
         """
         now = time.time()
         ask = pack(request.ask.to_content())
@@ -93,12 +93,14 @@ class Dispatcher:
             request_hash=request.hash,
             idempotency_key=idempotency_key,
             metadata=metadata or {},
+            view=request.view,
             # What is kept, not what came: a compressed body may become a thousand times its size.
             body_bytes=len(ask) + sum(map(len, request.images.values())),
         )
         try:
             if request.images:
-                await self._records.check_room(new)
+                stored = [sha256 for sha256 in new.images if sha256 not in request.images]
+                await self._records.check_room(new, stored)
             for sha256, data in request.images.items():
                 await self._images.put(sha256, data, owner)
             accepted = await self._records.accept(new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from photocall.jobs import JobRecord, JobStatus
+from photocall_gateway.decisions_answer import decisions_body
 from photocall_gateway.load import Place
 
 
@@ -29,7 +30,7 @@ def job_object(record: JobRecord, place: Place | None = None) -> dict[str, Any]:
         "metadata": record.metadata,
     }
     if record.status is JobStatus.SUCCEEDED:
-        shown["result"] = record.result
+        shown["result"] = decisions_body(record) if record.shape == "decisions" else record.result
     elif record.status.terminal:
         shown["error"] = record.error
     return shown

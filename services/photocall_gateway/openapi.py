@@ -5,146 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from photocall import __version__
-from photocall.errors import TABLE
 from photocall.jobs import JobStatus
-from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
-
-Schema = dict[str, Any]
-
-_CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
-_INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _json(schema: Schema, kind: str = "application/json") -> Schema:
-    return {kind: {"schema": schema}}
-
-
-def _object(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
-
-
-def _question(kind: str, required: tuple[str, ...] = (), **fields: Schema) -> Schema:
-    return _object(("type", *required), type={"const": kind}, instructions=_INSTRUCTIONS, **fields)
-
-
-_OPTIONS: Schema = {
-    "oneOf": [
-        {"type": "object", "additionalProperties": _CONTENT, "minProperties": 1, "maxProperties": MAX_OPTIONS},
-        {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_OPTIONS, "uniqueItems": True},
-    ]
-}
-_LEVELS: Schema = {
-    "type": "array",
-    "items": {"type": ["string", "object", "array"]},
-    "minItems": 1,
-    "maxItems": MAX_OPTIONS,
-}
-_TOKENS: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_TEXT_TOKENS, "default": DEFAULT_TEXT_TOKENS}
-_NUMBER: Schema = {"type": ["number", "null"]}
-_TIME: Schema = {"type": ["number", "null"], "description": "Seconds since the epoch."}
-
-_REQUEST_FIELDS: dict[str, Schema] = {
-    "model": {"type": ["string", "null"]},
-    "state": {"type": ["string", "object", "array"], "description": "What the questions are about."},
-    "questions": {
-        "type": "object",
-        "additionalProperties": _ref("Question"),
-        "minProperties": 1,
-        "maxProperties": MAX_QUESTIONS,
-    },
-    "assets": {"type": ["object", "null"], "additionalProperties": _ref("Asset"), "minProperties": 1},
-}
-
-SCHEMAS: dict[str, Schema] = {
-    "Question": {
-        "oneOf": [_ref("Choice"), _ref("Noul"), _ref("Score"), _ref("Number"), _ref("Text")],
-        "description": "`predicate` is taken as `noul`.",
-    },
-    "Choice": _question("choice", ("criteria",), criteria=_OPTIONS),
-    "Noul": _question(
-        "noul", criteria={"type": ["object", "null"], "properties": {"true": _CONTENT, "false": _CONTENT}}
-    ),
-    "Score": _question("score", ("criteria",), criteria=_LEVELS),
-    "Number": _question(
-        "number", ("instructions",), min=_NUMBER, max=_NUMBER, step=_NUMBER, unit={"type": ["string", "null"]}
-    ),
-    "Text": _question("text", ("instructions",), max_tokens=_TOKENS),
-    "Asset": _object(
-        type={"const": "image"},
-        data_base64={"type": "string", "contentEncoding": "base64"},
-        part={"type": "string", "description": "Name of the part of a multipart body that holds the picture."},
-    ),
-    "SystemOneRequest": _object(("state", "questions"), **_REQUEST_FIELDS),
-    "SystemOneResponse": _object(
-        ("model", "answers", "usage"),
-        model={"type": "string"},
-        answers={"type": "object", "additionalProperties": _ref("Answer")},
-        usage=_object(
-            ("input_tokens", "output_tokens"), input_tokens={"type": "integer"}, output_tokens={"type": "integer"}
-        ),
-    ),
-    "Answer": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}},
-    "JobRequest": _object(
-        ("state", "questions"),
-        **_REQUEST_FIELDS,
-        priority={"enum": ["interactive", "batch"], "default": "interactive"},
-        deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
-        metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
-    ),
-    "Job": _object(
-        ("id", "object", "status", "created_at", "priority", "attempts", "urls", "metadata"),
-        id={"type": "string"},
-        object={"const": "job"},
-        status={"enum": [status.value for status in JobStatus]},
-        created_at={"type": "number"},
-        started_at=_TIME,
-        completed_at=_TIME,
-        expires_at=_TIME,
-        priority={"enum": ["interactive", "batch"]},
-        progress={"type": ["object", "null"]},
-        queue={
-            "type": ["object", "null"],
-            "properties": {"position": {"type": "integer"}, "eta_s": {"type": ["number", "null"]}},
-        },
-        usage={"type": ["object", "null"]},
-        timings={"type": ["object", "null"], "description": "Seconds by stage."},
-        attempts={"type": "integer"},
-        urls=_object(self={"type": "string"}, cancel={"type": "string"}, events={"type": "string"}),
-        metadata={"type": "object"},
-        result=_ref("SystemOneResponse"),
-        error=_object(("code", "message"), code={"enum": sorted(TABLE)}, message={"type": "string"}),
-    ),
-    "JobList": _object(
-        ("object", "data", "has_more"),
-        object={"const": "list"},
-        data={"type": "array", "items": _ref("Job")},
-        has_more={"type": "boolean"},
-        last_id={"type": ["string", "null"]},
-    ),
-    "Problem": _object(
-        ("type", "title", "status", "detail", "code"),
-        type={"type": "string"},
-        title={"type": "string"},
-        status={"type": "integer"},
-        detail={"type": "string"},
-        code={"enum": sorted(TABLE)},
-        loc={"type": "array", "items": {"type": ["string", "integer"]}},
-    ),
-    "SystemOneError": _object(
-        ("detail",),
-        detail={
-            "oneOf": [
-                _object(("message", "error_type"), message={"type": "string"}, error_type={"type": "string"}),
-                {"type": "array", "items": _object(("loc", "msg", "type"))},
-            ]
-        },
-    ),
-    "Models": _object(("models", "object", "data")),
-}
+from photocall_gateway.openapi_parts import Schema, content, obj, ref
+from photocall_gateway.openapi_schemas import SCHEMAS, SHA256
 
 
 def _header(name: str, description: str) -> Schema:
@@ -156,31 +19,35 @@ def _query(name: str, schema: Schema) -> Schema:
 
 
 _JOB_ID: Schema = {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}
+_JOINING_KEY = _header("Idempotency-Key", "Stands for one body; equal bodies share their work with or without it.")
+_SHA256: Schema = {"name": "sha256", "in": "path", "required": True, "schema": SHA256}
+_PREFER_ASYNC = _header("Prefer", "`respond-async`: 202 and the job; with `wait=N` the answer if it comes in time.")
 _PREFER = _header("Prefer", "`wait=N`: answer when the job has ended, after N seconds at the latest.")
 
 
 def _body(schema: str) -> Schema:
-    form = _object(("request",), request=_ref(schema))
-    content = {**_json(_ref(schema)), **_json(form, "multipart/form-data")}
-    return {"required": True, "description": "May be compressed with gzip or zstd.", "content": content}
+    form = obj(("request",), request=ref(schema))
+    kinds = {**content(ref(schema)), **content(form, "multipart/form-data")}
+    return {"required": True, "description": "May be compressed with gzip or zstd.", "content": kinds}
 
 
-def _answers(ok: dict[int, Schema | None], *errors: int, systemone: bool = False) -> dict[str, Schema]:
-    wrong = _json(_ref("SystemOneError")) if systemone else _json(_ref("Problem"), "application/problem+json")
+def _answers(ok: dict[int, Schema | None], *errors: int, error: str = "Problem") -> dict[str, Schema]:
+    wrong = content(ref(error), "application/problem+json" if error == "Problem" else "application/json")
     found: dict[str, Schema] = {}
     for status, schema in ok.items():
-        found[str(status)] = {"description": "Success", **({"content": _json(schema)} if schema else {})}
+        found[str(status)] = {"description": "Success", **({"content": content(schema)} if schema else {})}
     return found | {str(status): {"description": "Failure", "content": wrong} for status in errors}
 
 
-_WRITE_ERRORS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 503)
+_WRITE_ERRORS = (400, 401, 403, 404, 408, 413, 415, 421, 422, 429, 503)
+_SYNC_ERRORS = (*_WRITE_ERRORS, 409, 410, 500, 504)
 PATHS: dict[str, dict[str, Schema]] = {
     "/v1/jobs": {
         "post": {
             "summary": "Accept a job",
             "parameters": [_header("Idempotency-Key", "The same key and body give the same job."), _PREFER],
             "requestBody": _body("JobRequest"),
-            "responses": _answers({200: _ref("Job"), 202: _ref("Job")}, *_WRITE_ERRORS, 409, 507),
+            "responses": _answers({200: ref("Job"), 202: ref("Job")}, *_WRITE_ERRORS, 409, 507),
         },
         "get": {
             "summary": "The caller's jobs, newest first",
@@ -189,14 +56,14 @@ PATHS: dict[str, dict[str, Schema]] = {
                 _query("after", {"type": "string"}),
                 _query("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
             ],
-            "responses": _answers({200: _ref("JobList")}, 401, 404, 422, 503),
+            "responses": _answers({200: ref("JobList")}, 401, 404, 422, 503),
         },
     },
     "/v1/jobs/{job_id}": {
         "get": {
             "summary": "A job",
             "parameters": [_JOB_ID, _PREFER, _header("If-None-Match", "An ETag: 304 while it is still that version.")],
-            "responses": _answers({200: _ref("Job"), 304: None}, 401, 404, 410, 503),
+            "responses": _answers({200: ref("Job"), 304: None}, 401, 404, 410, 503),
         },
         "delete": {
             "summary": "Cancel and forget a job",
@@ -208,7 +75,7 @@ PATHS: dict[str, dict[str, Schema]] = {
         "post": {
             "summary": "Cancel a job",
             "parameters": [_JOB_ID],
-            "responses": _answers({200: _ref("Job"), 202: _ref("Job")}, 401, 403, 404, 410, 503),
+            "responses": _answers({200: ref("Job"), 202: ref("Job")}, 401, 403, 404, 410, 503),
         }
     },
     "/v1/jobs/{job_id}/events": {
@@ -216,7 +83,7 @@ PATHS: dict[str, dict[str, Schema]] = {
             "summary": "The job's events as they come",
             "parameters": [_JOB_ID, _header("Last-Event-ID", "Go on behind this event.")],
             "responses": {
-                "200": {"description": "Events", "content": _json({"type": "string"}, "text/event-stream")},
+                "200": {"description": "Events", "content": content({"type": "string"}, "text/event-stream")},
                 **_answers({}, 401, 404, 410, 422, 503),
             },
         }
@@ -224,30 +91,71 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/systemone": {
         "post": {
             "summary": "Ask, and wait for the answers",
+            "parameters": [_JOINING_KEY, _PREFER_ASYNC],
             "requestBody": _body("SystemOneRequest"),
-            "responses": _answers({200: _ref("SystemOneResponse")}, *_WRITE_ERRORS, 410, 500, 504, 529, systemone=True),
+            "responses": _answers(
+                {200: ref("SystemOneResponse"), 202: ref("Job")}, *_SYNC_ERRORS, 529, error="SystemOneError"
+            ),
         }
     },
-    "/v1/models": {
-        "get": {"summary": "The names a request may use", "responses": _answers({200: _ref("Models")}, systemone=True)}
+    "/v1/decisions": {
+        "post": {
+            "summary": "Ask in the shape of OpenAI's Decisions, and wait for the answers",
+            "parameters": [_JOINING_KEY, _PREFER_ASYNC],
+            "requestBody": {
+                "required": True,
+                "description": "May be compressed with gzip or zstd.",
+                "content": content(ref("DecisionsRequest")),
+            },
+            "responses": _answers(
+                {200: ref("DecisionsResponse"), 202: ref("Job")}, *_SYNC_ERRORS, error="DecisionsError"
+            ),
+        }
     },
-    "/healthz": {"get": {"summary": "This process answers", "responses": _answers({200: _object()})}},
+    "/v1/images/{sha256}": {
+        "put": {
+            "summary": "Store a picture, to be named by its hash",
+            "parameters": [_SHA256],
+            "requestBody": {"required": True, "content": {"image/*": {}, "application/octet-stream": {}}},
+            "responses": _answers(
+                {200: ref("Image"), 201: ref("Image")}, 400, 401, 403, 408, 413, 415, 421, 422, 503, 507
+            ),
+        },
+        "head": {
+            "summary": "Whether a picture is stored; its time to live starts again",
+            "parameters": [_SHA256],
+            "responses": _answers({200: None}, 401, 404, 421, 503),
+        },
+    },
+    "/v1/models": {
+        "get": {
+            "summary": "The names a request may use",
+            "responses": _answers({200: ref("Models")}, error="SystemOneError"),
+        }
+    },
+    "/healthz": {"get": {"summary": "This process answers", "responses": _answers({200: obj()})}},
     "/readyz": {
         "get": {
             "summary": "A request would be answered now",
             "responses": {
-                **_answers({200: _object()}),
-                "503": {"description": "Not ready", "content": _json(_object())},
+                **_answers({200: obj()}),
+                "503": {"description": "Not ready", "content": content(obj())},
             },
         }
     },
     "/metrics": {
         "get": {
             "summary": "Prometheus metrics",
-            "responses": {"200": {"description": "Metrics", "content": _json({"type": "string"}, "text/plain")}},
+            "responses": {"200": {"description": "Metrics", "content": content({"type": "string"}, "text/plain")}},
         }
     },
-    "/openapi.json": {"get": {"summary": "This document", "responses": _answers({200: _object()})}},
+    "/docs": {
+        "get": {
+            "summary": "This document as a page",
+            "responses": {"200": {"description": "A page", "content": content({"type": "string"}, "text/html")}},
+        }
+    },
+    "/openapi.json": {"get": {"summary": "This document", "responses": _answers({200: obj()})}},
 }
 
 

@@ -1,4 +1,4 @@
-"""The Prefer header (RFC 7240), of which `wait=N` is understood, and the waiting for a caller who may leave."""
+"""The Prefer header (RFC 7240): `wait=N`, `respond-async`, and the waiting for a caller who may leave."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from photocall_gateway.tasks import stop
 T = TypeVar("T")
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]+)\"?\s*(?=$|[,;])", re.IGNORECASE)
 
+_ASYNC = re.compile(r"(?:^|[,;])\s*respond-async\s*(?=$|[,;])", re.IGNORECASE)
+
 
 def preferred_wait_s(request: Request, longest_s: float) -> float | None:
     """The seconds a caller wants to wait, within bounds; None when it did not say."""
     found = _WAIT.search(",".join(request.headers.getlist("prefer")))
     return None if found is None else min(float(found.group(1)), longest_s)
+
+
+def prefers_async(request: Request) -> bool:
+    """Whether a caller wants to be told where the answer will be instead of waiting for it."""
+    return _ASYNC.search(",".join(request.headers.getlist("prefer"))) is not None
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""The one place where a failure becomes an HTTP response: problem documents, and System One's body on its routes.
+"""The one place where a failure becomes an HTTP response: problem documents, and on its route each shape's own body.
 
 Everything below raises photocall.errors or InvalidField; nothing else in the gateway builds an error response.
 """
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from photocall.errors import CodedError, PhotocallError, row
 from photocall.logs import fields
 from photocall.questions import InvalidField
+from photocall_gateway.pictures import path
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ DESCRIPTION_PATH = "/openapi.json"
 REQUEST_ID = "photocall.request_id"  # scope key: filled here
 RETRY_AFTER_S = "retry_after_s"  # key of an error's data that becomes the Retry-After header
 _SYSTEMONE_PATHS = ("/v1/systemone", "/v1/models")
+_DECISIONS_PATHS = ("/v1/decisions",)
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _DEFAULT_RETRY_S = {"queue_full": 1.0, "rate_limited": 1.0, "draining": 2.0, "unavailable": 2.0, "overloaded": 1.0,
                     "store_full": 10.0, "in_progress": 1.0, "abandoned": 1.0}  # fmt: skip
@@ -101,15 +103,17 @@ def response_to(scope: Scope, error: Exception) -> Response:
         name = "store" if isinstance(error, RedisError) else "gateway"
         log.error("unexpected failure in the %s", name, exc_info=error, extra=fields(request=scope.get(REQUEST_ID)))
         found = CodedError("internal", "Internal error")
-    systemone = scope["path"] in _SYSTEMONE_PATHS
-    body = _systemone_body(found, error) if systemone else _problem(found, scope, error)
-    status = row(found.code).systemone if systemone else row(found.code).native
+    if scope["path"] in _SYSTEMONE_PATHS:
+        status, kind, body = row(found.code).systemone, "application/json", _systemone_body(found, error)
+    elif scope["path"] in _DECISIONS_PATHS:
+        status, kind, body = row(found.code).decisions, "application/json", _decisions_body(found, error)
+    else:
+        status, kind, body = row(found.code).native, "application/problem+json", _problem(found, scope, error)
     wait = found.data.get(RETRY_AFTER_S, _DEFAULT_RETRY_S.get(found.code))
     if wait is not None:
         headers |= {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
-    kind = "application/json" if systemone else "application/problem+json"
     return JSONResponse(body, status, headers, media_type=kind)
 
 
@@ -139,3 +143,13 @@ def _systemone_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
         return {"detail": [{"loc": ["body", *loc], "msg": msg, "type": kind}]}
     data = {name: value for name, value in found.data.items() if name not in (RETRY_AFTER_S, "loc")}
     return {"detail": {**data, "message": found.message, "error_type": entry.error_type}}
+
+
+def _decisions_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
+    """`param` is the field's path; numbers stand in the message only."""
+    loc = error.loc if isinstance(error, InvalidField) else tuple(found.data.get("loc", ()))
+    param = path(loc) or None
+    message = error.msg if isinstance(error, InvalidField) else found.message
+    message = f"{param}: {message}" if isinstance(error, InvalidField) and param else message
+    kind = row(found.code).decisions_type
+    return {"error": {"message": message, "type": kind, "param": param, "code": found.code}}

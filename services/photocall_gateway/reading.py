@@ -7,7 +7,7 @@ import asyncio
 from starlette.requests import Request
 
 from photocall.errors import CodedError
-from photocall_gateway.parsing import Body
+from photocall_gateway.body import Body
 
 READ_TIMEOUT_S = 60.0
 

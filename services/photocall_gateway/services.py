@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import redis.asyncio
 from starlette.requests import Request
 
+from photocall.images import AsyncImageStore
 from photocall.records import AsyncRecords
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
 from photocall_gateway.auth import OWNER
+from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.models import ModelNames
-from photocall_gateway.parsing import Limits
 from photocall_gateway.readiness import Readiness
 from photocall_gateway.sync_calls import SyncCalls
 from photocall_gateway.waiting import WakeReader
@@ -29,6 +30,7 @@ class Services:
     settings: GatewaySettings
     redis: redis.asyncio.Redis
     records: AsyncRecords
+    images: AsyncImageStore
     events: AsyncEvents
     dispatcher: Dispatcher
     sync_calls: SyncCalls

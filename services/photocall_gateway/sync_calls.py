@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from redis.exceptions import RedisError
 
 from photocall import keys
-from photocall.errors import CodedError, JobGone, UnknownJob
+from photocall.errors import CodedError, IdempotencyMismatch, JobGone, UnknownJob
 from photocall.jobs import JobRecord, JobStatus
 from photocall.logs import fields
 from photocall.records import AsyncRecords
@@ -62,9 +62,17 @@ class SyncCalls:
         self._abandoned_after_s = abandoned_after_s
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def answer(self, request: ParsedRequest, *, owner: str, wait_s: float) -> JobRecord:
-        """The record of the succeeded job. Raises the job's error, or `overloaded` when `wait_s` was not enough."""
-        job_id, record = await self._job(request, owner)
+    async def answer(
+        self, request: ParsedRequest, *, shape: str, owner: str, wait_s: float, key: str | None = None
+    ) -> JobRecord:
+        """The record of the succeeded job. Raises the job's error, or `overloaded` when `wait_s` was not enough.
+
+        An idempotency `key` stands for one body for as long as a finished job is kept: with another one it raises
+        IdempotencyMismatch. Equal bodies share a job whatever their keys.
+        """
+        if key is not None:
+            await self.bind(owner, shape, key, request.hash)
+        job_id, record = await self._job(request, shape, owner)
         if record is None or not record.status.terminal:
             async with self._asking(job_id) as asking:
                 record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
@@ -75,13 +83,22 @@ class SyncCalls:
             raise late_failure(record.error)
         raise CodedError("overloaded", f"Not answered within {wait_s:.1f} s; asking again joins the work in progress")
 
-    async def _job(self, request: ParsedRequest, owner: str) -> tuple[str, JobRecord | None]:
+    async def bind(self, owner: str, shape: str, key: str, request_hash: str) -> None:
+        """Let a key stand for a body. Raises IdempotencyMismatch where it stands for another one."""
+        name, ttl_s = keys.bound(owner, f"{shape}:{key}"), self._records.operations.policy.job_ttl_s
+        if await self._records.redis.set(name, request_hash, nx=True, ex=ttl_s):
+            return
+        known = await self._records.redis.get(name)
+        if known is not None and known != request_hash.encode():
+            raise IdempotencyMismatch(key)
+
+    async def _job(self, request: ParsedRequest, shape: str, owner: str) -> tuple[str, JobRecord | None]:
         """The job that answers this request: an equal one with its record where that is of use, else a new one."""
         while True:
             accepted = await self._dispatcher.accept(
                 request,
                 owner=owner,
-                shape="systemone",
+                shape=shape,
                 priority="interactive",
                 deadline_s=DEADLINE_S,
                 idempotency_key=f"join:{request.hash}",

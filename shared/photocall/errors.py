@@ -45,7 +45,7 @@ _ROWS = (
     ErrorRow("not_found", "Not found", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("method_not_allowed", "Method not allowed", False, 405, 405, "invalid_request", 405, _INVALID),
     ErrorRow("unknown_job", "Unknown job", False, 404, 404, "invalid_request", 404, _INVALID),
-    ErrorRow("unknown_image", "Unknown image", False, 404, 422, "invalid_request", 422, _INVALID),
+    ErrorRow("image_expired", "An image is not stored", False, 404, 404, "image_expired", 404, _INVALID),
     ErrorRow("body_slow", "The body did not arrive in time", False, 408, 408, "invalid_request", 408, _INVALID),
     ErrorRow("in_progress", "The first upload is still being read", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("job_gone", "The job has expired or was deleted", False, 410, 410, "invalid_request", 410, _INVALID),
@@ -157,12 +157,12 @@ class StoreFull(PhotocallError):
 
 
 class UnknownImage(PhotocallError):
-    """A picture named by hash that is not stored, or that this caller never uploaded."""
+    """A picture named by hash that is not stored any more, or that this caller never uploaded: which, is not told."""
 
-    code = "unknown_image"
+    code = "image_expired"
 
     def __init__(self, sha256: str) -> None:
-        super().__init__(f"unknown image {sha256}", sha256=sha256)
+        super().__init__(f"image {sha256} is not stored, or has expired: upload it again", sha256=sha256)
 
 
 class HashMismatch(PhotocallError):

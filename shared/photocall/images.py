@@ -68,6 +68,12 @@ class AsyncImageStore:
         """See ImageStore.owned."""
         return bool(await cast(Any, self._redis.hexists(keys.image(sha256), f"owner:{owner}")))
 
+    async def touch(self, sha256: str, owner: str) -> bool:
+        """Whether it is stored and this owner's; then its time to live starts again."""
+        if not await self.owned(sha256, owner):
+            return False
+        return await run_async(self._redis, _put(sha256, b"", owner, self._ttl_s, self._share))
+
 
 def check(sha256: str, data: bytes) -> None:
     """Raises HashMismatch unless `sha256` is the hash of `data`."""

@@ -47,6 +47,7 @@ class NewJob:
     request_hash: str
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    view: Mapping[str, Any] = field(default_factory=dict)  # how the shape shows the answers; empty: as they are
     body_bytes: int = 0  # kept for it while it is live: pictures and ask
 
 
@@ -133,6 +134,7 @@ class JobRecord:
     timings: dict[str, float]
     progress: dict[str, Any]
     metadata: dict[str, Any]
+    view: dict[str, Any]
     request_hash: str
     idempotency_key: str | None
     body_bytes: int  # kept for it while it is live: pictures and ask
@@ -180,6 +182,7 @@ class JobRecord:
             timings=packed("timings") or {},
             progress=packed("progress") or {},
             metadata=packed("metadata") or {},
+            view=packed("view") or {},
             request_hash=word("request_hash"),
             idempotency_key=word("idempotency_key") or None,
             body_bytes=int(real("body_bytes")),

@@ -51,6 +51,11 @@ def uploading(owner: str, idempotency_key: str) -> str:
     return f"{PREFIX}uploading:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 
+def bound(owner: str, idempotency_key: str) -> str:
+    """String with a TTL: the request hash that a synchronous caller's idempotency key stands for."""
+    return f"{PREFIX}bound:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
+
+
 def asked(job_id: str) -> str:
     """String with a TTL: a synchronous caller waits for the job, or did a moment ago."""
     return f"{PREFIX}asked:{job_id}"

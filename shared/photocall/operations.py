@@ -107,6 +107,7 @@ class Operations:
             "idempotency_key": new.idempotency_key or "",
             "idempotency": idempotency,
             "metadata": pack(dict(new.metadata)),
+            "view": pack(dict(new.view)),
             "body_bytes": new.body_bytes,
             "version": 1,
             "fence": 0,

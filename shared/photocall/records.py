@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import JobGone, QueueFull, UnknownJob
+from photocall.errors import JobGone, QueueFull, UnknownImage, UnknownJob
 from photocall.jobs import (
     Accepted,
     JobRecord,
@@ -151,8 +151,10 @@ class AsyncRecords:
         """See Records.accept."""
         return await run_async(self.redis, self.operations.accept(new, self._now()))
 
-    async def check_room(self, new: NewJob) -> None:
-        """Raises QueueFull where `accept` would for want of room: asked before pictures are stored in vain.
+    async def check_room(self, new: NewJob, stored: Sequence[str] = ()) -> None:
+        """Raises QueueFull or UnknownImage where `accept` would: asked before pictures are stored in vain.
+
+        `stored` are those of its pictures that must be stored already.
 
         Room that goes in between is noticed by `accept`, which decides; so is the replay of a known key, always let on.
         """
@@ -160,10 +162,15 @@ class AsyncRecords:
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.hmget(keys.DEPTH, [field for _, field, _, _ in bounds])
             pipe.exists(keys.idempotency(new.owner, new.idempotency_key or ""))
-            held, known = await pipe.execute()
+            for sha256 in stored:
+                pipe.hexists(keys.image(sha256), f"owner:{new.owner}")
+            held, known, *owned = await pipe.execute()
         for (shown, _, more, allowed), found in zip(bounds, held, strict=True):
             if not known and int(found or 0) + more > allowed:
                 raise QueueFull(shown, int(found or 0), allowed)
+        for sha256, found in zip(stored, owned, strict=True):
+            if not known and not found:
+                raise UnknownImage(sha256)
 
     async def get(self, job_id: str) -> JobRecord:
         """See Records.get."""

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from photocall import keys
+from photocall.errors import TABLE
 from photocall.settings import GatewaySettings
 from photocall_gateway.app import ROUTES, create_app
 from photocall_gateway.openapi import document
@@ -103,7 +104,8 @@ def test_the_description_is_true_to_the_routes(client: TestClient) -> None:
         (route.path, method.lower())
         for route in ROUTES
         if isinstance(route, Route)
-        for method in (route.methods or set()) - {"HEAD"}
+        for method in (route.methods or set())
+        if method != "HEAD" or "GET" not in (route.methods or set())
     }
     found = {(path, method) for path, methods in described["paths"].items() for method in methods}
     assert found == wanted
@@ -122,7 +124,7 @@ def test_every_reference_of_the_description_is_there() -> None:
             assert operation["responses"]
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/systemone"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/systemone", "/v1/decisions"])
 def test_the_statuses_of_refusals_are_described(client: TestClient, path: str) -> None:
     described = document()["paths"][path]["post"]["responses"]
     cases = [
@@ -136,6 +138,13 @@ def test_the_statuses_of_refusals_are_described(client: TestClient, path: str) -
     for body, headers in cases:
         response = client.post(path, content=body, headers={"content-type": "application/json", **headers})
         assert str(response.status_code) in described, response.text
+
+
+def test_the_statuses_of_late_failures_are_described() -> None:
+    paths = document()["paths"]
+    for row in (row for row in TABLE.values() if row.late):
+        assert str(row.systemone) in paths["/v1/systemone"]["post"]["responses"], row.code
+        assert str(row.decisions) in paths["/v1/decisions"]["post"]["responses"], row.code
 
 
 def test_an_answered_job_has_the_described_fields(client: TestClient, backend: FakeBackend) -> None:

@@ -14,7 +14,8 @@ import zstandard
 
 from photocall.errors import CodedError
 from photocall.questions import Choice, InvalidField, Noul, Number, Score, Text
-from photocall_gateway.parsing import Body, JobOptions, Limits, ParsedRequest, parse_job, parse_systemone
+from photocall_gateway.body import Body, Limits
+from photocall_gateway.parsing import JobOptions, ParsedRequest, parse_job, parse_systemone
 
 CONTRACT = Path(__file__).parent / "contract"
 LIMITS = Limits(max_decompressed_bytes=1 << 20, max_text_chars=20_000, max_image_bytes=5000, max_images=2)

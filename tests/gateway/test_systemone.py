@@ -137,6 +137,29 @@ def test_equal_calls_in_flight_share_one_job(http: httpx.Client, backend: FakeBa
     assert len(backend.seen) == 2
 
 
+@pytest.mark.parametrize("path", ["/v1/systemone", "/v1/decisions"])
+def test_an_idempotency_key_joins_and_stands_for_one_body(http: httpx.Client, backend: FakeBackend, path: str) -> None:
+    question = {"type": "predicate", "instructions": "Is it a refund?"}
+    body = TEXT if path == "/v1/systemone" else {"input": "A ticket.", "questions": [question]}
+    field = "state" if path == "/v1/systemone" else "input"
+    backend.delay_s = 0.3
+    with ThreadPoolExecutor(4) as pool:
+        keys_used: tuple[dict[str, str], ...] = (
+            {"idempotency-key": "k"},
+            {"idempotency-key": "k"},
+            {"idempotency-key": "other"},
+            {},
+        )
+        calls = [pool.submit(http.post, path, json=body, headers=headers) for headers in keys_used]
+        assert [call.result().status_code for call in calls] == [200] * 4
+    assert len(backend.seen) == 1
+    mismatch = http.post(path, json={**body, field: "Another."}, headers={"idempotency-key": "k"})
+    assert mismatch.status_code == 422
+    assert "'k' was used with another body" in mismatch.text
+    assert http.post(path, json=body, headers={"idempotency-key": "x" * 256}).status_code == 422
+    assert len(backend.seen) == 1
+
+
 def test_an_answer_is_kept_for_the_retry(http: httpx.Client, backend: FakeBackend) -> None:
     first, second = http.post("/v1/systemone", json=TEXT), http.post("/v1/systemone", json=TEXT)
     assert first.json() == second.json()

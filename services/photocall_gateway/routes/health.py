@@ -1,4 +1,4 @@
-"""Probes and metrics: /healthz, /readyz, /metrics, and the description of the API at /openapi.json."""
+"""Probes and metrics: /healthz, /readyz, /metrics, and the description of the API at /openapi.json and /docs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import asyncio
 from prometheus_client import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from photocall_gateway import docs_page
 from photocall_gateway.openapi import document
 from photocall_gateway.services import Services, services
 
@@ -56,9 +57,15 @@ async def openapi(request: Request) -> Response:
     return JSONResponse(document())
 
 
+async def docs(request: Request) -> Response:
+    """The same to be read."""
+    return HTMLResponse(docs_page.page(), headers=docs_page.HEADERS)
+
+
 ROUTES = [
     Route("/healthz", healthz, methods=["GET"]),
     Route("/readyz", readyz, methods=["GET"]),
     Route("/metrics", metrics, methods=["GET"]),
     Route("/openapi.json", openapi, methods=["GET"]),
+    Route("/docs", docs, methods=["GET"]),
 ]

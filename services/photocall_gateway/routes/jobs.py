@@ -16,18 +16,17 @@ from photocall.jobs import JobRecord, JobStatus
 from photocall.questions import InvalidField
 from photocall_gateway.events import sse
 from photocall_gateway.job_object import etag, job_object, matches
-from photocall_gateway.load import Place
+from photocall_gateway.job_response import POLL_AFTER_S, job_response, place
 from photocall_gateway.parsing import parse_job
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
+from photocall_gateway.sync_route import INLINE_PARSE_BYTES
 from photocall_gateway.uploads import first_upload, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
 MAX_DEADLINE_S = 86_400.0
-POLL_AFTER_S = 1
 MAX_PAGE = 100
-INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
 
 
 async def create(request: Request) -> Response:
@@ -63,7 +62,7 @@ async def create(request: Request) -> Response:
     done = wait_s is not None and record.status.terminal
     if not done:
         headers["retry-after"] = str(POLL_AFTER_S)
-    response = await _job(s, record, 200 if done else 202, headers)
+    response = await job_response(s, record, 200 if done else 202, headers)
     response.background = after_response
     return response
 
@@ -83,14 +82,14 @@ async def read(request: Request) -> Response:
         return Response(status_code=304, headers={**headers, "etag": etag(record)})
     if not record.status.terminal:
         headers["retry-after"] = str(POLL_AFTER_S)
-    return await _job(s, record, 200, headers)
+    return await job_response(s, record, 200, headers)
 
 
 async def cancel(request: Request) -> Response:
     """Cancel; a job that has ended stays as it is. 202 while whoever works on it is being told."""
     s = services(request)
     record = await s.records.cancel((await _own(request, s)).job_id)
-    return await _job(s, record, 200 if record.status.terminal else 202, {})
+    return await job_response(s, record, 200 if record.status.terminal else 202, {})
 
 
 async def remove(request: Request) -> Response:
@@ -114,7 +113,7 @@ async def listing(request: Request) -> Response:
     return JSONResponse(
         {
             "object": "list",
-            "data": [job_object(record, await _place(s, record)) for record in page],
+            "data": [job_object(record, await place(s, record)) for record in page],
             "has_more": len(records) > limit,
             "last_id": page[-1].job_id if page else None,
         }
@@ -145,16 +144,6 @@ async def _wait(
     request: Request, s: Services, job_id: str, wait_s: float, enough: Callable[[JobRecord], bool] = ended
 ) -> JobRecord:
     return await while_connected(request, wait_for(s.records, s.wakes, job_id, enough, wait_s))
-
-
-async def _job(s: Services, record: JobRecord, status: int, headers: dict[str, str]) -> Response:
-    body = job_object(record, await _place(s, record))
-    return JSONResponse(body, status, {**headers, "etag": etag(record), "cache-control": "no-store"})
-
-
-async def _place(s: Services, record: JobRecord) -> Place | None:
-    waits = record.status in (JobStatus.QUEUED, JobStatus.PREPARING)
-    return await s.load.place(record.job_id) if waits else None
 
 
 def _limit(text: str) -> int:

@@ -1,0 +1,57 @@
+"""The Decisions shape, answer side: the engine's answers by name become a list in the order of the questions.
+
+The view is what `decisions.py` kept of the request; it stands in the job's record, so that every process can show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from photocall.jobs import JobRecord
+
+
+def decisions_body(record: JobRecord) -> dict[str, Any]:
+    """The response to a Decisions request whose job has succeeded."""
+    result = record.result or {}
+    answers = result.get("answers", {})
+    shown = [_answer(view, answers.get(str(i))) for i, view in enumerate(record.view.get("questions", []))]
+    return {"model": result.get("model", ""), "answers": shown, "usage": _usage(result.get("usage", {}))}
+
+
+def _answer(view: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One answer; a question that the engine left without one is a refusal, and the others still stand."""
+    kind, named = view["type"], {"name": view["name"]}
+    if answer is None:
+        return {"type": "refusal", **named}
+    probabilities = answer.get("probabilities", {})
+    if kind == "predicate":
+        return {"type": kind, **named, "probability": answer["noul"]}
+    if kind == "choice":
+        values = dict(view["values"])
+        spread = [{"value": value, "probability": probabilities[label]} for label, value in values.items()]
+        choice = values[answer["choice"]]
+        return {"type": kind, **named, "choice": choice, "confidence": answer["confidence"], "probabilities": spread}
+    spread = [
+        {"value": level, "label": label, "probability": probabilities[str(level)]}
+        for level, label in enumerate(view["labels"])
+    ]
+    return {
+        "type": kind,
+        **named,
+        "score": answer["score"],
+        "confidence": answer["confidence"],
+        "probabilities": spread,
+    }
+
+
+def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Token counts as this shape has them; what is read back from the cache costs the caller nothing less here."""
+    read, written = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
+    return {
+        "input_tokens": read,
+        "input_tokens_details": {"cached_tokens": int(usage.get("cached_rows", 0)), "cache_write_tokens": 0},
+        "output_tokens": written,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": read + written,
+    }

@@ -1,0 +1,19 @@
+"""The small parts that the description of the API is put together from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+
+def ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def content(schema: Schema, kind: str = "application/json") -> Schema:
+    return {kind: {"schema": schema}}
+
+
+def obj(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}

@@ -1,0 +1,160 @@
+"""The description of what requests and answers are made of, shape by shape."""
+
+from __future__ import annotations
+
+from photocall.errors import TABLE
+from photocall.jobs import JobStatus
+from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
+from photocall_gateway import openapi_decisions
+from photocall_gateway.assets import MAX_ASSETS
+from photocall_gateway.openapi_parts import Schema, obj, ref
+
+SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
+_CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
+_INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
+
+
+def _question(kind: str, required: tuple[str, ...] = (), **fields: Schema) -> Schema:
+    return obj(("type", *required), type={"const": kind}, instructions=_INSTRUCTIONS, **fields)
+
+
+_OPTIONS: Schema = {
+    "oneOf": [
+        {"type": "object", "additionalProperties": _CONTENT, "minProperties": 1, "maxProperties": MAX_OPTIONS},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_OPTIONS, "uniqueItems": True},
+    ]
+}
+_STATE = "What the questions are about. Parts of type `image_url` inside arrays are pictures."
+_LEVELS: Schema = {
+    "type": "array",
+    "items": {"type": ["string", "object", "array"]},
+    "minItems": 1,
+    "maxItems": MAX_OPTIONS,
+}
+_TOKENS: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_TEXT_TOKENS, "default": DEFAULT_TEXT_TOKENS}
+_NUMBER: Schema = {"type": ["number", "null"]}
+_TIME: Schema = {"type": ["number", "null"], "description": "Seconds since the epoch."}
+
+
+def _listed(marker: str) -> Schema:
+    return {
+        "type": ["array", "null"],
+        "items": {"type": ["string", "object"], "description": "Base64 or a data URL, or an object with `data`."},
+        "maxItems": MAX_ASSETS,
+        "description": f"Pictures that the text names `{marker}`; the others stand before the state.",
+    }
+
+
+_REQUEST_FIELDS: dict[str, Schema] = {
+    "model": {"type": ["string", "null"]},
+    "state": {"type": ["string", "object", "array"], "description": _STATE},
+    "questions": {
+        "type": "object",
+        "additionalProperties": ref("Question"),
+        "minProperties": 1,
+        "maxProperties": MAX_QUESTIONS,
+    },
+    "assets": {"type": ["object", "null"], "additionalProperties": ref("Asset"), "minProperties": 1},
+    "images": _listed("[image N]"),
+    "media": _listed("<image:N>"),
+}
+
+SCHEMAS: dict[str, Schema] = {
+    "Question": {
+        "oneOf": [ref("Choice"), ref("Noul"), ref("Score"), ref("Number"), ref("Text")],
+        "description": "`predicate` is taken as `noul`.",
+    },
+    "Choice": _question("choice", ("criteria",), criteria=_OPTIONS),
+    "Noul": _question(
+        "noul", criteria={"type": ["object", "null"], "properties": {"true": _CONTENT, "false": _CONTENT}}
+    ),
+    "Score": _question("score", ("criteria",), criteria=_LEVELS),
+    "Number": _question(
+        "number", ("instructions",), min=_NUMBER, max=_NUMBER, step=_NUMBER, unit={"type": ["string", "null"]}
+    ),
+    "Text": _question("text", ("instructions",), max_tokens=_TOKENS),
+    "Asset": obj(
+        type={"const": "image"},
+        data_base64={"type": "string", "contentEncoding": "base64"},
+        sha256=SHA256,
+        part={"type": "string", "description": "Name of the part of a multipart body that holds the picture."},
+    ),
+    "SystemOneRequest": obj(("state", "questions"), **_REQUEST_FIELDS),
+    "SystemOneResponse": obj(
+        ("model", "answers", "usage"),
+        model={"type": "string"},
+        answers={"type": "object", "additionalProperties": ref("Answer")},
+        usage=obj(
+            ("input_tokens", "output_tokens"), input_tokens={"type": "integer"}, output_tokens={"type": "integer"}
+        ),
+    ),
+    "Answer": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}},
+    "JobRequest": obj(
+        ("state", "questions"),
+        **_REQUEST_FIELDS,
+        priority={"enum": ["interactive", "batch"], "default": "interactive"},
+        deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
+        metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+    ),
+    "Job": obj(
+        ("id", "object", "status", "created_at", "priority", "attempts", "urls", "metadata"),
+        id={"type": "string"},
+        object={"const": "job"},
+        status={"enum": [status.value for status in JobStatus]},
+        created_at={"type": "number"},
+        started_at=_TIME,
+        completed_at=_TIME,
+        expires_at=_TIME,
+        priority={"enum": ["interactive", "batch"]},
+        progress={"type": ["object", "null"]},
+        queue={
+            "type": ["object", "null"],
+            "properties": {"position": {"type": "integer"}, "eta_s": {"type": ["number", "null"]}},
+        },
+        usage={"type": ["object", "null"]},
+        timings={"type": ["object", "null"], "description": "Seconds by stage."},
+        attempts={"type": "integer"},
+        urls=obj(self={"type": "string"}, cancel={"type": "string"}, events={"type": "string"}),
+        metadata={"type": "object"},
+        result={
+            "oneOf": [ref("SystemOneResponse"), ref("DecisionsResponse")],
+            "description": "As the shape that asked has it.",
+        },
+        error=obj(("code", "message"), code={"enum": sorted(TABLE)}, message={"type": "string"}),
+    ),
+    "JobList": obj(
+        ("object", "data", "has_more"),
+        object={"const": "list"},
+        data={"type": "array", "items": ref("Job")},
+        has_more={"type": "boolean"},
+        last_id={"type": ["string", "null"]},
+    ),
+    "Problem": obj(
+        ("type", "title", "status", "detail", "code"),
+        type={"type": "string"},
+        title={"type": "string"},
+        status={"type": "integer"},
+        detail={"type": "string"},
+        code={"enum": sorted(TABLE)},
+        loc={"type": "array", "items": {"type": ["string", "integer"]}},
+    ),
+    "SystemOneError": obj(
+        ("detail",),
+        detail={
+            "oneOf": [
+                obj(("message", "error_type"), message={"type": "string"}, error_type={"type": "string"}),
+                {"type": "array", "items": obj(("loc", "msg", "type"))},
+            ]
+        },
+    ),
+    "Image": obj(
+        ("object", "sha256", "bytes", "format", "kept_s"),
+        object={"const": "image"},
+        sha256=SHA256,
+        bytes={"type": "integer"},
+        format={"type": "string"},
+        kept_s={"type": "integer", "description": "Seconds it is kept once no job uses it."},
+    ),
+    "Models": obj(("models", "object", "data")),
+    **openapi_decisions.SCHEMAS,
+}

@@ -1,0 +1,125 @@
+"""One picture of a request: its bytes as they were sent, in base64 or as a data URL.
+
+Nothing here opens a file or a connection: a path is never read, and a URL is refused. A picture never appears in an
+error.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from photocall.errors import CodedError
+from photocall.questions import InvalidField, Json, Loc
+from photocall_gateway.formats import picture_format
+
+MAX_GATHERED = 128  # each key is looked for at every place of the text
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SCHEME_CHARS = 16  # as far as a URL's scheme is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture by the hash of its bytes, and the bytes; None for one that was uploaded before."""
+
+    sha256: str
+    data: bytes | None
+
+
+def picture(data: bytes, shown: str, loc: Loc, limit: int) -> Picture:
+    """Check bytes that were sent. `shown` names the picture in a refusal: "Asset 'img'".
+
+    Raises InvalidField, or CodedError `image_too_large` and `image_unsupported`.
+    """
+    if not data:
+        raise InvalidField(loc, "The picture has no bytes", "too_short")
+    if len(data) > limit:
+        msg = f"{shown} has {len(data)} bytes, limit {limit}"
+        raise CodedError("image_too_large", msg, asset=place(loc), bytes=len(data), limit=limit)
+    if picture_format(data) is None:
+        raise CodedError("image_unsupported", f"{shown} is no picture of a supported format", asset=place(loc))
+    return Picture(hashlib.sha256(data).hexdigest(), data)
+
+
+def stored(sha256: Json, loc: Loc) -> Picture:
+    """A picture that was uploaded before, by its hash. Raises InvalidField."""
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise InvalidField(loc, "Expected a SHA-256 in 64 lower-case hex digits", "sha256")
+    return Picture(sha256, None)
+
+
+def place(loc: Loc) -> str:
+    """How a picture is called in an error's data: the key of an asset, else the path to it."""
+    return str(loc[1])[:80] if loc[:1] == ("assets",) else path(loc)
+
+
+def path(loc: Loc) -> str:
+    """A field's path from the body as a person writes it: questions[0].choices[3].value."""
+    found = ""
+    for part in loc:
+        found += f"[{part}]" if isinstance(part, int) else f".{part}" if found else part
+    return found
+
+
+def from_base64(text: Json, loc: Loc) -> bytes:
+    """The bytes of a base64 string. Raises InvalidField."""
+    if not isinstance(text, str):
+        raise InvalidField(loc, "Expected a string", "string_type")
+    return _base64(text, loc)
+
+
+def from_text(text: Json, loc: Loc) -> bytes:
+    """The bytes of a string that is base64 or a URL. Raises InvalidField."""
+    if not isinstance(text, str):
+        raise InvalidField(loc, "Expected a string, base64 or a data URL", "string_type")
+    return from_url(text, loc) if ":" in text[:_SCHEME_CHARS] else _base64(text, loc)
+
+
+def from_url(url: Json, loc: Loc) -> bytes:
+    """The bytes of a data URL; every other URL is refused. Raises InvalidField."""
+    if not isinstance(url, str):
+        raise InvalidField(loc, "Expected a data URL", "string_type")
+    scheme = url[:_SCHEME_CHARS].lstrip().partition(":")[0].lower()
+    if scheme in ("http", "https"):
+        raise InvalidField(loc, "URLs are not fetched: send the picture as a data URL", "url_not_fetched")
+    head, comma, data = url.lstrip().partition(",")
+    if scheme != "data" or not comma:
+        raise InvalidField(loc, "Expected a data URL: data:image/...;base64,...", "data_url")
+    return _base64(data, loc) if head.lower().endswith(";base64") else unquote_to_bytes(data)
+
+
+class Gathered:
+    """Pictures that stand among the words of a request, each under a key made for it, to be put in its place.
+
+    The key holds part of the picture's hash, so that a text of somebody else's does not stand for it by chance.
+    """
+
+    def __init__(self, kind: str, max_bytes: int) -> None:
+        self.pictures: dict[str, Picture] = {}
+        self._kind = kind
+        self._max_bytes = max_bytes
+        self._count = 0
+
+    def add(self, data: bytes, loc: Loc) -> str:
+        """The key of a picture that was sent. Raises as `picture` does."""
+        return self.put(picture(data, f"Picture {path(loc)}", loc, self._max_bytes), loc)
+
+    def put(self, found: Picture, loc: Loc) -> str:
+        """The key of a picture that has been checked. Raises InvalidField for one too many."""
+        if self._count == MAX_GATHERED:
+            raise InvalidField(loc, f"At most {MAX_GATHERED} pictures among the words", "too_long")
+        self._count += 1
+        key = f"<{self._kind}:{self._count}:{found.sha256[:12]}>"
+        self.pictures[key] = found
+        return key
+
+
+def _base64(text: str, loc: Loc) -> bytes:
+    try:
+        # Wrapped base64 is common (`base64 photo.jpg`); any other foreign character is a fault.
+        return binascii.a2b_base64("".join(text.split()).encode("ascii"), strict_mode=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise InvalidField(loc, "Not valid base64", "base64") from error
