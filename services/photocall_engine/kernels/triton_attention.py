@@ -42,7 +42,7 @@ class AttentionTile:
 def tile_for(head_dim: int) -> AttentionTile:
     """Unmeasured first guesses for Hopper: what its registers and 227 KB of shared memory hold with least spilling."""
     if head_dim > 256:
-        return AttentionTile(64, 32, 256, fold=False, warps=8, stages=2)
+        return AttentionTile(32, 32, 256, fold=False, warps=8, stages=2)
     if head_dim > 128:
         return AttentionTile(64, 32, 256, fold=True, warps=8, stages=2)
     if head_dim > 64:
