@@ -1,17 +1,20 @@
-"""What Triton's compiler makes of every kernel for an H200 (sm_90a), on a machine without one: registers, spills, memory.
+"""What Triton's compiler makes of every kernel for an H200, on a machine without one: registers, spills, memory.
 
 Launches are caught before they reach a driver, compiled for the target, and read back with cuobjdump. A kernel that
-the interpreter runs may still fail here, or spill; nothing here says how fast anything is.
+the interpreter runs may still fail here, or spill; nothing here says how fast anything is. `python -m
+ops.bench.compiled` prints a line for each kernel and set of constants at the shapes of `kernel_cases.py`.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from ops.bench import kernel_cases
 
 H200 = GPUTarget("cuda", 90, 32)
 SHARED_LIMIT = 227 * 1024
@@ -43,6 +48,20 @@ class Compiled:
     spilled_bytes: int
     shared_bytes: int
     matrix_instruction: str  # wgmma, mma or none
+
+
+def main() -> int:
+    """Compile every case once. Exits 1 where one needs more shared memory than there is."""
+    kernel_cases.VOCABULARY = 1024
+    seen: set[Compiled] = set()
+    for model in kernel_cases.MODELS.values():
+        for make in kernel_cases.ALL:
+            for case in make(model, torch.device("cpu")):
+                for built in compile_launches(partial(case.run, case.make(0))):
+                    if built not in seen:
+                        seen.add(built)
+                        print(f"{case.workload:15} {case.shape:32} {built}", flush=True)
+    return 1 if any(built.shared_bytes > SHARED_LIMIT for built in seen) else 0
 
 
 def compile_launches(launch: Callable[[], object]) -> list[Compiled]:
@@ -83,11 +102,11 @@ def _compile(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Comp
             signature[name] = f"tensordesc<{inner}>"
         elif isinstance(value, float):
             signature[name] = "fp32"
-        elif value == 1:
+        elif value == 1 and not parameter.do_not_specialize:
             signature[name], constants[name] = "constexpr", 1
         else:
             signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
-            if value % 16 == 0:
+            if value % 16 == 0 and not parameter.do_not_specialize:
                 attributes[(place,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature=signature, constexprs=constants, attrs=attributes)
     built = triton.compile(source, target=H200, options=options)
@@ -102,8 +121,14 @@ def _resources(cubin: bytes) -> tuple[int, int]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        said = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        said = subprocess.run(
+            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     match = re.search(r"REG:(\d+) STACK:(\d+)", said)
     if match is None:
         raise RuntimeError(f"cuobjdump said nothing about registers: {said}")
     return int(match[1]), int(match[2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,19 +8,22 @@ values of size 1.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from tests.engine.interpreter import DEVICE
 
+# isort: split
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
-from photocall_engine.kernels.triton_attention import AttentionBuffers, AttentionTile, attend
+from photocall_engine.kernels.triton_attention import AttentionBuffers, AttentionTile, attend, tile_for
 from photocall_engine.kv_pools import LayerKv
-from photocall_engine.rows import PAGE_SIZE, Ints
+from photocall_engine.rows import PAGE_SIZE
 
 NUM_PAGES = 60
 SMALL = AttentionTile(32, 16, 32, fold=True, warps=4, stages=2)  # several splits and blocks in a short sequence
@@ -78,7 +81,7 @@ def run(
     return out.cpu(), plan
 
 
-def pick(rows: VisibleRows, chosen: Ints) -> VisibleRows:
+def pick(rows: VisibleRows, chosen: NDArray[Any]) -> VisibleRows:
     return VisibleRows(rows.lo[chosen], rows.hi[chosen], rows.bt_off[chosen], rows.pages)
 
 
@@ -101,8 +104,6 @@ def test_mixed_rows_match_the_reference(heads: int, kv_heads: int, dim: int, dty
 
 @pytest.mark.parametrize("dim", [64, 256, 512])
 def test_the_tiles_meant_for_the_gpu_match_too(dim: int) -> None:
-    from photocall_engine.kernels.triton_attention import tile_for
-
     rows, kv = mixed_rows(), pool(2, dim, torch.bfloat16)
     q = draw(len(rows.lo), 8, dim, seed=2).to(torch.bfloat16)
     found, _ = run(q, kv, rows, tile_for(dim))

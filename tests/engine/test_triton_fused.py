@@ -11,6 +11,7 @@ import torch
 
 from tests.engine.interpreter import DEVICE
 
+# isort: split
 from photocall_engine.kernels import triton_fused as fused
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kv_pools import LayerKv
@@ -95,15 +96,17 @@ def test_queries_turn_and_pages_are_written(
     cos, sin = turns(rows, dim // 2, turning)
     row, slot = ints(0, 1, 2, 3, 4, 1, 4), ints(16, 17, 18, 40, 3, 70, 71)
     smap = ints(0, 2, 0, 1, 3)  # full pages 1, 3 and 4 have a page; page 2 has none
-    q_raw, k_raw, *v_raw = stacked.float().view(rows, -1, dim).split(
-        [heads, kv_heads] if shared_v else [heads, kv_heads, kv_heads], dim=1
-    )
+    parts = stacked.float().view(rows, -1, dim)
+    q_raw, k_raw = parts[:, :heads], parts[:, heads : heads + kv_heads]
+    v_raw = k_raw if shared_v else parts[:, heads + kv_heads :]
     expected_q = REFERENCE.rope(REFERENCE.rms_norm(q_raw, q_norm.float(), EPS), cos, sin)
     expected_k = REFERENCE.rope(REFERENCE.rms_norm(k_raw, k_norm.float(), EPS), cos, sin)
-    expected_v = REFERENCE.rms_norm(v_raw[0] if v_raw else k_raw, None, EPS)
+    expected_v = REFERENCE.rms_norm(v_raw, None, EPS)
     for mapped in (None, smap):
         shape = (kv_heads, 5 * PAGE_SIZE + 1, dim)
-        kv = LayerKv(torch.full(shape, 9.0, dtype=dtype, device=DEVICE), torch.full(shape, 9.0, dtype=dtype, device=DEVICE))
+        kv = LayerKv(
+            torch.full(shape, 9.0, dtype=dtype, device=DEVICE), torch.full(shape, 9.0, dtype=dtype, device=DEVICE)
+        )
         q = fused.turn_and_write(
             stacked, q_norm, k_norm, cos, sin, EPS, kv, row, slot, mapped,
             heads=heads, kv_heads=kv_heads, head_dim=dim, num_rows=rows,

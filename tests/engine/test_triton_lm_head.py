@@ -11,6 +11,7 @@ import torch
 
 from tests.engine.interpreter import DEVICE
 
+# isort: split
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
 

@@ -13,12 +13,14 @@ import torch
 
 from tests.engine.interpreter import DEVICE, ON_GPU
 
-from photocall_engine.kernels.matmul_table import H200, MatmulPlan, Tile, default_plan, fingerprint, plan_for
+# isort: split
+from photocall_engine.kernels.matmul_table import H200, Form, MatmulPlan, Tile, default_plan, fingerprint, plan_for
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_matmul import matmul
 
 PLAN = MatmulPlan("plain", 32, 3, few=Tile(64, 32, 4, 3), many=Tile(128, 64, 4, 3), few_rows=64)
-FORMS = pytest.mark.parametrize("form", ["plain", "tma"])
+FORM_NAMES: tuple[Form, ...] = ("plain", "tma")
+FORMS = pytest.mark.parametrize("form", FORM_NAMES)
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
 
@@ -35,7 +37,7 @@ def assert_near(found: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> N
 @BOTH
 @FORMS
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 32, 64), (70, 80, 200), (130, 72, 96), (3, 40, 328)])
-def test_products(m: int, n: int, k: int, form: str, dtype: torch.dtype) -> None:
+def test_products(m: int, n: int, k: int, form: Form, dtype: torch.dtype) -> None:
     x, weight = draw(m, k, dtype=dtype), draw(n, k, seed=1, dtype=dtype)
     found = matmul(x, weight, replace(PLAN, form=form), programs=5)
     assert found.dtype == dtype
@@ -47,7 +49,7 @@ def test_products(m: int, n: int, k: int, form: str, dtype: torch.dtype) -> None
 
 @BOTH
 @FORMS
-def test_a_row_has_the_same_bits_among_any_number_of_rows(form: str, dtype: torch.dtype) -> None:
+def test_a_row_has_the_same_bits_among_any_number_of_rows(form: Form, dtype: torch.dtype) -> None:
     """Few rows (a program for each split, then the parts are added) and many (one program walks the splits)."""
     plan = replace(PLAN, form=form)
     x, weight = draw(150, 200, dtype=dtype), draw(48, 200, seed=1, dtype=dtype)
@@ -67,7 +69,7 @@ def test_both_forms_agree() -> None:
 def test_slices_of_wider_rows_and_float32_results() -> None:
     wide, weight = draw(9, 200, dtype=torch.bfloat16), draw(40, 64, seed=1, dtype=torch.bfloat16)
     x = wide[:, 100:164]
-    for form in ("plain", "tma"):
+    for form in FORM_NAMES:
         found = matmul(x, weight, replace(PLAN, form=form), out_dtype=torch.float32)
         assert found.dtype == torch.float32
         assert_near(found, x, weight)

@@ -51,7 +51,9 @@ def plan_splits(rows: VisibleRows, tile_rows: int, split: int, *, whole: bool) -
             for members in _tiles(rows, sequence, tile_rows)
         ]
     else:
-        found = [item for index in _splits(rows, split) for item in _items_of_split(rows, order, index, tile_rows, split)]
+        found = [
+            item for index in _splits(rows, split) for item in _items_of_split(rows, order, index, tile_rows, split)
+        ]
     found.sort(key=lambda item: item.first - item.end)
     first_split = rows.lo // split
     num_splits = (rows.hi - 1) // split - first_split + 1

@@ -1,4 +1,5 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# ruff: noqa: N803 (constants of a kernel are written in capitals)
 """Paged row attention in Triton: prompt rows, picture rows and decode rows of any number of sequences in one launch.
 
 A program takes items of the work list (`split_plan`) until the count on the device is reached: up to BLOCK_M rows x
@@ -12,11 +13,13 @@ So far run in Triton's interpreter only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
 
 from photocall_engine.kernels.split_plan import SplitPlan
 from photocall_engine.kernels.tiles import VisibleRows
@@ -156,7 +159,11 @@ def _fold(top_m, top_l, top, m, l, acc):  # noqa: E741
     safe = tl.where(new == float("-inf"), 0.0, new)
     before = tl.exp2(top_m - safe)
     after = tl.exp2(m - safe)
-    return new, tl.fma(top_l, before, l * after), tl.fma(top, before[:, None] + tl.zeros_like(top), acc * after[:, None])
+    return (
+        new,
+        tl.fma(top_l, before, l * after),
+        tl.fma(top, before[:, None] + tl.zeros_like(top), acc * after[:, None]),
+    )
 
 
 @triton.jit
@@ -197,7 +204,7 @@ def _one_split(
     return m, l, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _attend(
     q, k, v, out, part_sum, part_norm, pages, items, place_row, place_part, bounds, counts, q_stride, kv_stride,
     num_rows, GROUP: tl.constexpr, TILE_ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr,
@@ -270,5 +277,5 @@ def _combine(
         tl.store(target, _normalised(acc, l).to(out.dtype.element_ty), mask=cells)
 
 
-def _put(target: torch.Tensor, values: np.ndarray) -> None:  # type: ignore[type-arg]
+def _put(target: torch.Tensor, values: NDArray[Any]) -> None:
     target[: len(values)].copy_(torch.from_numpy(np.ascontiguousarray(values, dtype=np.int32)))

@@ -1,4 +1,5 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# ruff: noqa: N803, N806 (constants of a kernel are written in capitals)
 """What stands between the matrix products of a decoder layer, in Triton: norms, turning q and k, writing pages, gates.
 
 Formulas are those of `reference.py` (RMSNorm: Zhang and Sennrich, arXiv:1910.07467; rotary positions: Su et al.,
@@ -182,7 +183,7 @@ def _norm_add(
         tl.store(normed + row * width + n, value.to(normed.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _turn_and_write(
     stacked, q_norm, k_norm, cos, sin, q, k_pool, v_pool, rows, slots, smap, row_stride, pool_stride, num_rows, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARED_V: tl.constexpr, DIM: tl.constexpr, BLOCK_H: tl.constexpr,

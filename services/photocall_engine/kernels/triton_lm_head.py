@@ -1,4 +1,5 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# ruff: noqa: N803 (constants of a kernel are written in capitals)
 """The head without its full logits, in Triton: letters of some rows, and the greedy token of others.
 
 Greedy: a scan multiplies the rows with a copy of the head in 8 bits and keeps, for each block of tokens, the largest
@@ -114,7 +115,7 @@ def greedy(
     return out
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_labels"])
 def _pairs(hidden, head, labels, out, stride, k, num_labels, cap, BLOCK: tl.constexpr):
     row, label = tl.program_id(0), tl.program_id(1)
     token = tl.load(labels + label).to(tl.int64)
@@ -140,7 +141,7 @@ def _row_norms(hidden, norms, stride, k, BLOCK: tl.constexpr):
     tl.store(norms + row, tl.sqrt(tl.sum(h * h, 0)) * 1.00001)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _scan(
     hidden, table, scale, slack, norms, excluded, bounds, stride, num_rows, k, vocabulary, num_blocks,
     BLOCK_M: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK_K: tl.constexpr, EXCLUDED: tl.constexpr,
@@ -170,7 +171,7 @@ def _scan(
     tl.store(bounds + (num_rows + row) * num_blocks + block, tl.max(upper, 1), mask=real_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _choose(bounds, chosen, count, num_rows, num_blocks, BLOCK: tl.constexpr):
     """Blocks whose upper bound reaches the best lower bound, ascending."""
     row = tl.program_id(0)

@@ -1,5 +1,6 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators
-"""Small formulas that several Triton kernels share, in forms that neither overflow nor leave rounding to the compiler."""
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+
+"""Small formulas that several Triton kernels share, in forms that do not overflow."""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-# mypy: allow-untyped-defs, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
+# ruff: noqa: N803 (constants of a kernel are written in capitals)
 """Matrix products whose rows keep their bits whatever the number of rows, in Triton.
 
 K is cut by the plan of the weight's shape (`matmul_table`), each part is summed in K blocks of one size in ascending
 order, and the parts are added in ascending order, starting at zero: by one program for many rows, by `_add_parts` for
-few. No atomics, and nothing is tuned at run time. Two forms: `_plain` loads through pointers, one tile a program;
+few. No atomics, nothing is tuned at run time, and the number of rows never selects other machine code (Triton would
+specialise an argument that is 1 or a multiple of 16). Two forms: `_plain` loads through pointers, one tile a program;
 `_persistent` walks tiles with tensor descriptors, which Hopper's copy engine loads. So far run in Triton's interpreter
 only, where a matrix product is one rounded sum: that both tile shapes of a plan agree is for the GPU to show.
 """
@@ -52,7 +54,9 @@ def matmul(
             target, m, n, k, tiles, **sizes,
         )  # fmt: skip
     else:
-        _plain[(tiles,)](x, weight, target, m, n, k, x.stride(0), weight.stride(0), EVEN_K=k % plan.block_k == 0, **sizes)
+        _plain[(tiles,)](
+            x, weight, target, m, n, k, x.stride(0), weight.stride(0), EVEN_K=k % plan.block_k == 0, **sizes
+        )
     if apart:
         _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](target, out, m * n, SPLITS=plan.splits, BLOCK=_ADD_BLOCK)
     return out
@@ -84,7 +88,7 @@ def _store(target, total, split, rows, columns, m, n, APART: tl.constexpr):
     tl.store(place, total.to(target.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m"])
 def _plain(
     x, weight, target, m, n, k, x_stride, w_stride,
     SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -113,7 +117,7 @@ def _plain(
     _store(target, total, split, rows, columns, m, n, APART)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m", "tiles"])
 def _persistent(
     x, weight, target, m, n, k, tiles,
     SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
@@ -135,7 +139,7 @@ def _persistent(
         _store(target, total, split, rows, columns, m, n, APART)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def _add_parts(parts, out, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
