@@ -108,6 +108,14 @@ def test_a_useless_bound_is_a_full_search() -> None:
     assert torch.equal(greedy(hidden, head, useless, nobody, programs=2), searched(hidden, head, nobody))
 
 
+def test_nan_is_no_token() -> None:
+    hidden, head = draw(2, 64), draw(200, 64)
+    hidden[0, 3] = torch.nan
+    found = greedy(hidden, head, scan_head(head, torch.int8), exclude(2), programs=2)
+    assert int(found[0]) == 2**31 - 1
+    assert torch.equal(found[1:], searched(hidden[1:], head, exclude(1)))
+
+
 def test_a_third_exclusion_is_the_most() -> None:
     hidden, head = draw(1, 64), draw(20, 64)
     with pytest.raises(ValueError, match="expected"):

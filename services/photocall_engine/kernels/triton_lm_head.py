@@ -84,7 +84,7 @@ def greedy(
     """The id of the largest exact logit of each row, int32[n], ties to the lowest id.
 
     hidden [n, K], head [V, K], excluded int32[n, 3]: ids that a row must not take, -1: none. `programs` of each row
-    share its candidates; nothing is read back in between.
+    share its candidates; nothing is read back in between. A row that holds NaN gets 2^31 - 1, which is no id.
     """
     rows, k = hidden.shape
     vocabulary = len(head)
@@ -104,7 +104,7 @@ def greedy(
     _row_norms[(rows,)](hidden, norms, hidden.stride(0), k, BLOCK=triton.next_power_of_2(k), num_warps=4)
     _scan[(blocks, triton.cdiv(rows, 64))](
         hidden, scan.table, scan.scale, scan.slack, norms, excluded, bounds, hidden.stride(0), rows, k, vocabulary,
-        blocks, BLOCK_M=64, BLOCK_V=BLOCK_V, BLOCK_K=_SCAN_K, EXCLUDED=MAX_EXCLUDED, num_warps=4, num_stages=4,
+        blocks, BLOCK_M=64, BLOCK_V=BLOCK_V, BLOCK_K=_SCAN_K, EXCLUDED=MAX_EXCLUDED, num_warps=8, num_stages=4,
     )  # fmt: skip
     _choose[(rows,)](bounds, chosen, count, rows, blocks, BLOCK=triton.next_power_of_2(blocks), num_warps=8)
     _rescore[(rows, programs)](
@@ -162,7 +162,7 @@ def _scan(
     logit = acc * tl.load(scale + token, mask=real, other=0.0)[None, :]
     norm = tl.load(norms + row, mask=real_row, other=0.0)
     wrong = norm[:, None] * tl.load(slack + token, mask=real, other=0.0)[None, :]
-    allowed = real[None, :] & real_row[:, None]
+    allowed = real[None, :] & real_row[:, None] & (logit == logit)  # NaN is nobody's best
     for place in range(EXCLUDED):
         allowed &= tl.load(excluded + row * EXCLUDED + place, mask=real_row, other=-1)[:, None] != token[None, :]
     lower = tl.where(allowed, logit - wrong, float("-inf"))
@@ -179,7 +179,7 @@ def _choose(bounds, chosen, count, num_rows, num_blocks, BLOCK: tl.constexpr):
     real = b < num_blocks
     lower = tl.load(bounds + row * num_blocks + b, mask=real, other=float("-inf"))
     upper = tl.load(bounds + (num_rows + row) * num_blocks + b, mask=real, other=float("-inf"))
-    candidate = (upper >= tl.max(lower, 0)) & real
+    candidate = (upper >= tl.max(lower, 0)) & (upper > float("-inf")) & real
     place = tl.cumsum(candidate.to(tl.int32), 0) - 1
     tl.store(chosen + row * num_blocks + place, b, mask=candidate)
     tl.store(count + row, tl.sum(candidate.to(tl.int32), 0))
