@@ -1,0 +1,352 @@
+"""What `kernels.py` compares and times: each kernel at shapes of Gemma 4 E4B and 31B, with its bytes and operations.
+
+A case makes its own inputs from a seed. The reference runs on the CPU in float32, on the rows that are worth comparing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from photocall_engine.kernels import triton_fused as fused
+from photocall_engine.kernels.matmul_table import H200, plan_for
+from photocall_engine.kernels.reference import ReferenceKernels
+from photocall_engine.kernels.split_plan import plan_splits
+from photocall_engine.kernels.tiles import VisibleRows
+from photocall_engine.kernels.triton_attention import AttentionBuffers, attend, tile_for
+from photocall_engine.kernels.triton_experts import experts
+from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
+from photocall_engine.kernels.triton_matmul import matmul
+from photocall_engine.kv_pools import LayerKv
+from photocall_engine.rows import PAGE_SIZE
+
+Inputs: TypeAlias = dict[str, Any]
+REFERENCE = ReferenceKernels(narrow=False)
+BF16_ERROR = 6e-3  # one rounding to 8 bits is 1.1e-3 of the norm; a wrong index is 1
+EPS = 1e-6
+VOCABULARY = 262144
+L2_FREE = 1e9  # input bytes where the head alone exceeds the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Sizes of one model that its kernels meet."""
+
+    name: str
+    hidden: int
+    intermediate: int
+    heads: int
+    sliding_kv_heads: int
+    full_kv_heads: int
+    window: int
+    per_layer: int
+
+
+MODELS = {
+    "e4b": Shapes("E4B", 2560, 10240, 8, 2, 2, 512, 256),
+    "31b": Shapes("31B", 5376, 21504, 32, 16, 4, 1024, 0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kernel at one shape."""
+
+    workload: str
+    shape: str
+    make: Callable[[int], Inputs]
+    run: Callable[[Inputs], torch.Tensor]
+    expected: Callable[[Inputs], torch.Tensor]
+    moved_bytes: float
+    operations: float
+    input_bytes: float
+    out_bytes: int
+    error_limit: float = BF16_ERROR
+    same_bits: Callable[[Inputs], bool] | None = None
+
+
+def draw(device: torch.device, seed: int, *shape: int) -> torch.Tensor:
+    """bfloat16 of a normal distribution."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
+
+
+def matmuls(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """The MLP's and the attention's linears at decode and prompt sizes, and one row among any number."""
+    q_width = model.heads * 256
+    for n, k in (
+        (2 * model.intermediate, model.hidden),
+        (model.hidden, model.intermediate),
+        (q_width + 2 * model.sliding_kv_heads * 256, model.hidden),
+        (model.hidden, q_width),
+    ):
+        plan = plan_for(_device_name(device), n, k)
+
+        def make(seed: int, m: int, n: int = n, k: int = k) -> Inputs:
+            return {"x": draw(device, seed, m, k), "w": draw(device, seed + 1, n, k) / k**0.5}
+
+        def run(i: Inputs, plan: Any = plan) -> torch.Tensor:
+            return matmul(i["x"], i["w"], plan)
+
+        def same_bits(i: Inputs, run: Any = run, n: int = n, k: int = k) -> bool:
+            """Rows of a batch at other sizes and places: both tile shapes, full and ragged tiles."""
+            x = draw(device, 7, 2048, k)
+            every = run({"x": x, "w": i["w"]})
+            return all(
+                torch.equal(run({"x": x[at : at + count], "w": i["w"]}), every[at : at + count])
+                for at, count in ((0, 1), (77, 1), (5, 16), (63, 64), (9, 255), (1, 256), (3, 257), (500, 1024))
+            )
+
+        for m in (1, 64, 512, 2048):
+            yield Case(
+                "matmul", f"{model.name} {m} x {k} -> {n} ({plan.form})", partial(make, m=m), run,
+                lambda i: REFERENCE.linear(i["x"].float().cpu(), i["w"].float().cpu()),
+                2.0 * (m * k + n * k + m * n), 2.0 * m * n * k, 2.0 * (m * k + n * k), 2 * m * n,
+                same_bits=same_bits if m == 1 else None,
+            )  # fmt: skip
+
+
+def attention(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """Decode of 1 and 64 sequences of 400 and 4,000 positions, and a prompt of 4 times 346 rows."""
+    for dim, kv_heads, window in ((256, model.sliding_kv_heads, model.window), (512, model.full_kv_heads, 1 << 30)):
+        for name, sequences, length, new in (
+            ("decode", 1, 400, 1), ("decode", 64, 400, 1), ("decode", 1, 4000, 1), ("decode", 64, 4000, 1),
+            ("prompt", 4, 346, 346),
+        ):  # fmt: skip
+            label = f"{name} {sequences}x{length}"
+            yield _attention_case(model, device, label, dim, kv_heads, window, sequences, length, new)
+
+
+def _attention_case(
+    model: Shapes, device: torch.device, name: str, dim: int, kv_heads: int, window: int, sequences: int, length: int,
+    new: int,
+) -> Case:  # fmt: skip
+    pages_each = -(-length // PAGE_SIZE)
+    table = np.random.default_rng(0).permutation(np.arange(1, sequences * pages_each + 1)).astype(np.int32)
+    hi = np.tile(np.arange(length - new + 1, length + 1, dtype=np.int32), sequences)
+    offset = np.repeat(np.arange(sequences, dtype=np.int32) * pages_each, new)
+    rows = VisibleRows(np.maximum(0, hi - window).astype(np.int32), hi, offset, table)
+    tile = tile_for(dim)
+    tile_rows = tile.block_m // (model.heads // kv_heads)
+    plan = plan_splits(rows, tile_rows, tile.split, whole=tile.fold and new > 1)
+    slots = (len(table) + 1) * PAGE_SIZE + 1
+
+    def buffers(visible: VisibleRows, made: Any) -> AttentionBuffers:
+        room = AttentionBuffers.allocate(
+            device, heads=model.heads, kv_heads=kv_heads, head_dim=dim, rows=len(visible.lo), pages=len(visible.pages),
+            items=len(made.items), parts=max(1, made.num_parts),
+        )  # fmt: skip
+        room.fill(visible, made)
+        return room
+
+    def make(seed: int) -> Inputs:
+        kv = LayerKv(draw(device, seed, kv_heads, slots, dim) / dim**0.5, draw(device, seed + 1, kv_heads, slots, dim))
+        q = draw(device, seed + 2, len(hi), model.heads, dim)
+        return {"q": q, "kv": kv, "buffers": buffers(rows, plan), "out": torch.full_like(q, torch.nan)}
+
+    def run(i: Inputs) -> torch.Tensor:
+        attend(i["q"], i["kv"], i["buffers"], i["out"], max(1, 264 // kv_heads))
+        out: torch.Tensor = i["out"]
+        return out
+
+    def expected(i: Inputs) -> torch.Tensor:
+        kv = LayerKv(i["kv"].k.float().cpu(), i["kv"].v.float().cpu())
+        kv.k[:, -1], kv.v[:, -1] = 0, 0
+        planned = REFERENCE.plan_attention(rows, model.heads // kv_heads, slots - 1)
+        return REFERENCE.attend(i["q"].float().cpu(), kv, planned)
+
+    def same_bits(i: Inputs) -> bool:
+        """The last row alone, and where there is a choice both ways through the splits."""
+        every = run(i).clone()
+        last = slice(len(hi) - 1, len(hi))
+        alone = VisibleRows(rows.lo[last], rows.hi[last], rows.bt_off[last], table)
+        found = []
+        for whole in {False, tile.fold}:
+            made = plan_splits(alone, tile_rows, tile.split, whole=whole)
+            q = i["q"][last]
+            out = torch.full_like(q, torch.nan)
+            found.append(run({"q": q, "kv": i["kv"], "buffers": buffers(alone, made), "out": out}))
+        return all(torch.equal(one, every[last]) for one in found)
+
+    seen = float(np.unique(offset).size * min(length, window + new - 1))
+    pairs = float((rows.hi - rows.lo).sum())
+    moved = 2.0 * (2 * len(hi) * model.heads * dim + 2 * seen * kv_heads * dim)
+    return Case(
+        "attention", f"{model.name} {name} d{dim}", make, run, expected, moved, 4.0 * pairs * model.heads * dim, moved,
+        2 * len(hi) * model.heads * dim, same_bits=same_bits,
+    )  # fmt: skip
+
+
+def between(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """Norm and residual, the MLP's gate, and q, k, v with their pages."""
+    width, wide = model.hidden, model.intermediate
+    for m in (1, 64, 2048):
+
+        def norm_inputs(seed: int, m: int = m) -> Inputs:
+            named = {"residual": (m, width), "x": (m, width), "w": (width,), "after": (width,)}
+            return {name: draw(device, seed * 4 + at, *shape) for at, (name, shape) in enumerate(named.items())}
+
+        yield Case(
+            "norm_add", f"{model.name} {m} x {width}", norm_inputs,
+            lambda i: fused.norm_add(i["residual"], i["x"], i["w"], EPS, scalar=i["w"][:1], next_weight=i["after"])[0],
+            _norm_expected,
+            2.0 * 4 * m * width, 0.0, 2.0 * 2 * m * width, 4 * m * width,
+        )  # fmt: skip
+
+        def gate_inputs(seed: int, m: int = m) -> Inputs:
+            return {"wide": draw(device, seed, m, 2 * wide)}
+
+        yield Case(
+            "geglu", f"{model.name} {m} x {wide}", gate_inputs,
+            lambda i: fused.geglu(i["wide"][:, :wide], i["wide"][:, wide:]),
+            lambda i: REFERENCE.geglu(i["wide"][:, :wide].float().cpu(), i["wide"][:, wide:].float().cpu()),
+            2.0 * 3 * m * wide, 0.0, 2.0 * 2 * m * wide, 2 * m * wide,
+        )  # fmt: skip
+        yield _turn_case(model, device, m)
+
+
+def embeddings(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """Token and per-layer rows of a prompt, from tables of 4,096 entries (rows are gathered, so few will do)."""
+    m, entries, layers, size = 2048, 4096, 42, model.per_layer
+    tokens = torch.randint(0, entries, (m,), dtype=torch.int32, device=device)
+    soft = torch.where(torch.arange(m, device=device) % 3 == 0, torch.arange(m, device=device), -1).int()
+
+    def embed_inputs(seed: int) -> Inputs:
+        return {"table": draw(device, seed, entries, model.hidden), "arena": draw(device, seed + 1, m, model.hidden)}
+
+    def embed_expected(i: Inputs) -> torch.Tensor:
+        words = i["table"].float()[tokens.long()] * 50.5
+        return torch.where(soft[:, None] >= 0, i["arena"].float()[soft.clamp(min=0).long()], words)
+
+    moved = 2.0 * 2 * m * model.hidden
+    yield Case(
+        "embed", f"{model.name} {m} x {model.hidden}", embed_inputs,
+        lambda i: fused.embed(tokens, i["table"], 50.5, soft, i["arena"]), embed_expected, moved, 0.0, moved / 2,
+        2 * m * model.hidden,
+    )  # fmt: skip
+    if not size:
+        return
+
+    def inputs(seed: int) -> Inputs:
+        named = {"projected": (m, layers * size), "table": (entries, layers * size), "w": (size,)}
+        return {name: draw(device, seed * 3 + at, *shape) for at, (name, shape) in enumerate(named.items())}
+
+    def expected(i: Inputs) -> torch.Tensor:
+        projected = REFERENCE.rms_norm(i["projected"].float().view(m, layers, size) * 0.02, i["w"].float(), EPS)
+        out: torch.Tensor = (projected + i["table"].float()[tokens.long()].view_as(projected) * 16.0) * 2.0**-0.5
+        return out
+
+    def run(i: Inputs) -> torch.Tensor:
+        return fused.per_layer_inputs(
+            i["projected"], tokens, i["table"], i["w"], EPS, projection_scale=0.02, table_scale=16.0
+        )
+
+    moved = 2.0 * 3 * m * layers * size
+    shape = f"{model.name} {m} x {layers} x {size}"
+    yield Case("per_layer_inputs", shape, inputs, run, expected, moved, 0.0, moved / 3, 2 * m * layers * size)
+
+
+def mixtures(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """128 experts, 8 to a row, of a nominal width: neither E4B nor 31B has any, so this runs once, beside E4B."""
+    if model.name != "E4B":
+        return
+    count, top_k, hidden, width = 128, 8, 2816, 704
+    gate_up = draw(device, 1, count, 2 * width, hidden) / hidden**0.5
+    down = draw(device, 2, count, hidden, width) / width**0.5
+    for m in (1, 64, 1024):
+
+        def inputs(seed: int, m: int = m) -> Inputs:
+            top = torch.softmax(draw(device, seed + 9, m, count).float(), dim=1).topk(top_k, dim=1)
+            return {"x": draw(device, seed, m, hidden), "expert": top.indices, "share": top.values}
+
+        used = min(count, m * top_k)
+        yield Case(
+            "experts", f"{m} rows, {top_k} of {count}", inputs,
+            lambda i: experts(i["x"], gate_up, down, i["expert"], i["share"]),
+            lambda i: REFERENCE.experts(
+                i["x"].float().cpu(), gate_up.float().cpu(), down.float().cpu(), i["expert"].cpu(), i["share"].cpu()
+            ),
+            2.0 * used * 3 * width * hidden, 2.0 * m * top_k * 3 * width * hidden, L2_FREE, 2 * m * hidden,
+            error_limit=2 * BF16_ERROR,
+        )  # fmt: skip
+
+
+def _norm_expected(i: Inputs) -> torch.Tensor:
+    residual, x, weight = (i[name].float().cpu() for name in ("residual", "x", "w"))
+    out: torch.Tensor = REFERENCE.norm_add(residual, x, weight, EPS) * weight[0]
+    return out
+
+
+def _turn_case(model: Shapes, device: torch.device, m: int) -> Case:
+    dim, heads, kv_heads = 256, model.heads, model.sliding_kv_heads
+    index = torch.arange(m, dtype=torch.int32, device=device)
+
+    def make(seed: int) -> Inputs:
+        angle = draw(device, seed + 1, m, dim // 2).float() * 3
+        pool = [torch.zeros(kv_heads, m + PAGE_SIZE + 1, dim, dtype=torch.bfloat16, device=device) for _ in range(2)]
+        return {
+            "stacked": draw(device, seed, m, (heads + 2 * kv_heads) * dim), "norm": draw(device, seed + 2, dim),
+            "cos": angle.cos(), "sin": angle.sin(), "kv": LayerKv(*pool),
+        }  # fmt: skip
+
+    def run(i: Inputs) -> torch.Tensor:
+        return fused.turn_and_write(
+            i["stacked"], i["norm"], i["norm"], i["cos"], i["sin"], EPS, i["kv"], index, index + PAGE_SIZE, None,
+            heads=heads, kv_heads=kv_heads, head_dim=dim, num_rows=m,
+        )  # fmt: skip
+
+    def expected(i: Inputs) -> torch.Tensor:
+        q = i["stacked"].float().cpu().view(m, -1, dim)[:, :heads]
+        return REFERENCE.rope(REFERENCE.rms_norm(q, i["norm"].float().cpu(), EPS), i["cos"].cpu(), i["sin"].cpu())
+
+    moved = 2.0 * 2 * m * (heads + 2 * kv_heads) * dim + 4.0 * m * dim
+    shape = f"{model.name} {m} rows d{dim}"
+    return Case("turn_and_write", shape, make, run, expected, moved, 0.0, moved / 2, 2 * m * heads * dim)
+
+
+def head(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """Letters of 64 rows, and the greedy token of 1, 16 and 64 rows with the head in 8 bits or as it is."""
+    weight = draw(device, 1, VOCABULARY, model.hidden)
+    labels = torch.arange(26, dtype=torch.int32, device=device) * 5000
+
+    def make(seed: int, m: int) -> Inputs:
+        return {"hidden": draw(device, seed, m, model.hidden) / model.hidden**0.5}
+
+    yield Case(
+        "letters", f"{model.name} 64 rows x 26", partial(make, m=64),
+        lambda i: letter_logits(i["hidden"], weight, labels, None),
+        lambda i: REFERENCE.pair_logits(i["hidden"].cpu(), weight[labels.long()].cpu()),
+        2.0 * 26 * model.hidden, 0.0, L2_FREE, 4 * 64 * 26, error_limit=1e-5,
+    )  # fmt: skip
+    for dtype in (torch.int8, torch.float8_e4m3fn, torch.bfloat16):
+        scan = scan_head(weight, dtype)
+        for m in (1, 16, 64):
+            nobody = torch.full((m, 3), -1, dtype=torch.int32, device=device)
+
+            def run(i: Inputs, scan: ScanHead = scan, nobody: torch.Tensor = nobody) -> torch.Tensor:
+                return greedy(i["hidden"], weight, scan, nobody)
+
+            yield Case(
+                "greedy", f"{model.name} {m} rows {str(dtype).removeprefix('torch.')}", partial(make, m=m), run,
+                lambda i: _best(i["hidden"], weight), float(scan.table.numel() * scan.table.element_size()),
+                2.0 * m * VOCABULARY * model.hidden, L2_FREE, 4 * m, error_limit=0.0,
+            )  # fmt: skip
+
+
+def _best(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Greedy ids in float64, in slices of the vocabulary."""
+    logits = torch.cat([hidden.double() @ weight[p : p + 8192].double().T for p in range(0, len(weight), 8192)], dim=1)
+    return logits.argmax(1).int()
+
+
+def _device_name(device: torch.device) -> str:
+    """Without CUDA, the device that `compiled.py` compiles for."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else H200
+
+
+ALL = (matmuls, attention, between, embeddings, head, mixtures)
