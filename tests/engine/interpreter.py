@@ -1,7 +1,8 @@
 """Triton's interpreter on the CPU, for the tests of kernels; with CUDA the same tests run the compiled kernels.
 
-Import this before any `triton_*` module: whether a kernel is interpreted is decided when it is defined, and for Triton's
-own functions when anything first imports Triton, which is why `tests/conftest.py` says so too. Three gaps of the interpreter (3.6) are filled here: it multiplies bfloat16 operands of `dot` as the integers that hold them, cuts
+Import this before any `triton_*` module: whether a kernel is interpreted is decided when it is defined, and for
+Triton's own functions when anything first imports Triton, which is why `tests/conftest.py` says so too. Three gaps of
+the interpreter (3.6) are filled here: it multiplies bfloat16 operands of `dot` as the integers that hold them, cuts
 float32 off to bfloat16 instead of rounding to nearest even, and converts one-element arrays in a way that numpy 2.4
 refuses. Matrix products and exponentials run in float64 and are rounded once, so that the place of a row, on which the
 CPU's libraries depend, plays no part; what then changes a row's bits is the kernel. What cannot be shown here at all:
