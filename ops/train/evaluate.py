@@ -1,9 +1,11 @@
 """Measures a checkpoint on held-out pictures through the project's own engine.
 
-    python -m ops.train.evaluate --fonts DIR --pictures 1000 --out ops/train/results/heldout.json
+    python -m ops.train.evaluate --fonts DIR --pictures 1160 --rows rows.jsonl --out ops/train/results/heldout.json
 
 Fonts, wordings, layouts, printed words, a background and a board are the held-out split's (`heldout.json`). A picture
 is a JPEG of a photograph's size and goes through prep; a letter's, number's or text's answer is what the API returns.
+Judged answers are appended to `--rows` as they come: a run that is stopped goes on from there, `--first` lets several
+share the pictures, and `--out` is written from all the rows files once their pictures are done.
 """
 
 from __future__ import annotations
@@ -13,9 +15,7 @@ import importlib.metadata
 import json
 import random
 import subprocess
-import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,15 +65,18 @@ def judge(asked: Asked, answer: dict[str, Any]) -> tuple[bool, float]:
     return yes == truth, answer["noul"] if yes else 1 - answer["noul"]
 
 
-def judged_answers(
-    answerer: EngineAnswerer, drawer: Drawer, split: str, pictures: int
-) -> Iterator[tuple[int, Asked, dict[str, Any], bool, float]]:
-    """Every answer of every picture, one after another."""
-    for number in range(pictures):
-        state, asked, file = sample(drawer, split, number)
-        answers = answerer.ask(state, [a.question for a in asked], {"@img": file})["answers"]
-        for a in asked:
-            yield number, a, answers[a.question.name], *judge(a, answers[a.question.name])
+def judged_rows(answerer: EngineAnswerer, drawer: Drawer, split: str, number: int) -> list[dict[str, Any]]:
+    """Every answer to one picture, judged."""
+    state, asked, file = sample(drawer, split, number)
+    answers = answerer.ask(state, [a.question for a in asked], {"@img": file})["answers"]
+    rows = []
+    for a in asked:
+        answer = answers[a.question.name]
+        right, confidence = judge(a, answer)
+        row = {"picture": number, "type": a.question.type, "kind": a.kind, "right": right, "confidence": confidence}
+        said = {name: answer[name] for name in ("choice", "noul", "score", "number", "text") if name in answer}
+        rows.append(row | {"asked": a.question.instructions, "expected": a.answer, "said": next(iter(said.values()))})
+    return rows
 
 
 def provenance() -> dict[str, Any]:
@@ -86,60 +89,66 @@ def provenance() -> dict[str, Any]:
     }
 
 
+def result(rows: list[dict[str, Any]], split: str, families: list[str]) -> dict[str, Any]:
+    """The whole table."""
+
+    def of(name: str) -> dict[str, list[Judged]]:
+        grouped: defaultdict[str, list[Judged]] = defaultdict(list)
+        for row in rows:
+            grouped[row[name]].append(Judged(row["picture"], row["right"], row["confidence"]))
+        return dict(sorted(grouped.items()))
+
+    kinds = of("kind")
+    texts = [row for row in rows if row["type"] == "text"]
+    folded = sum(str(row["said"]).casefold() == str(row["expected"]).casefold() for row in texts)
+    return {
+        **provenance(),
+        "split": split,
+        "pictures": len({row["picture"] for row in rows}),
+        "fonts": sorted(families),
+        "types": {name: summary(judged) for name, judged in of("type").items()},
+        "digits_as_number": summary(kinds["read_number"]) if "read_number" in kinds else None,
+        "text_right_but_for_case": round(folded / max(1, len(texts)), 4),
+        "kinds": {
+            kind: {"questions": len(judged), "accuracy": round(sum(j.right for j in judged) / len(judged), 4)}
+            for kind, judged in kinds.items()
+        },
+        "some_wrong_answers": [row for row in rows if not row["right"]][:40],
+    }
+
+
+def read_rows(files: list[Path]) -> list[dict[str, Any]]:
+    """The rows of several files, by picture."""
+    rows = [json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()]
+    return sorted(rows, key=lambda row: int(row["picture"]))
+
+
 def main() -> None:
-    """Ask, judge, write the table."""
+    """Ask, judge, keep; write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("models/mini"))
     parser.add_argument("--fonts", type=Path, default=None)
     parser.add_argument("--split", choices=tuple(SEEDS), default="heldout")
-    parser.add_argument("--pictures", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first picture")
+    parser.add_argument("--pictures", type=int, default=1160)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--rows", type=Path, nargs="+", required=True, help="the first is written, all are summed up")
+    parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    by_type: defaultdict[str, list[Judged]] = defaultdict(list)
-    by_kind: defaultdict[str, list[Judged]] = defaultdict(list)
-    wrong: list[dict[str, Any]] = []
-    folded = 0
-    began, last = time.monotonic(), 0.0
     answerer, drawer = EngineAnswerer(args.model, args.threads), Drawer(args.split, args.fonts)
-
-    def write(pictures: int) -> None:
-        digits = by_kind["read_number"]
-        result = {
-            **provenance(),
-            "split": args.split,
-            "pictures": pictures,
-            "fonts": sorted(drawer.families),
-            "seconds": round(time.monotonic() - began),
-            "types": {name: summary(judged) for name, judged in sorted(by_type.items())},
-            "digits_as_number": summary(digits) if digits else None,
-            "text_right_but_for_case": folded / max(1, len(by_type["text"])),
-            "kinds": {
-                kind: {"questions": len(judged), "accuracy": round(sum(j.right for j in judged) / len(judged), 4)}
-                for kind, judged in sorted(by_kind.items())
-            },
-            "some_wrong_answers": wrong[:40],
-        }
-        args.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-
-    number = 0
-    for number, asked, answer, right, confidence in judged_answers(answerer, drawer, args.split, args.pictures):
-        kind = asked.question.type
-        judged = Judged(number, right, confidence)
-        by_type[kind].append(judged)
-        by_kind[asked.kind].append(judged)
-        if kind == "text":
-            folded += str(answer["text"]).casefold() == str(asked.answer).casefold()
-        if not right:
-            said = {k: v for k, v in answer.items() if k in ("choice", "noul", "score", "number", "text")}
-            asked_as = {"kind": asked.kind, "asked": asked.question.instructions, "right": asked.answer}
-            wrong.append({"picture": number, **asked_as, **said})
-        if time.monotonic() - last > 120:
-            last = time.monotonic()
-            print(number + 1, {k: round(sum(j.right for j in v) / len(v), 4) for k, v in by_type.items()}, flush=True)
-            write(number + 1)
-    write(number + 1)
+    done = {row["picture"] for row in read_rows(args.rows)}
+    with args.rows[0].open("a") as file:
+        for number in range(args.first, args.first + args.pictures):
+            if number not in done:
+                lines = [
+                    json.dumps(row, ensure_ascii=False) for row in judged_rows(answerer, drawer, args.split, number)
+                ]
+                file.write("".join(f"{line}\n" for line in lines))
+                file.flush()
+    if args.out:
+        table = result(read_rows(args.rows), args.split, drawer.families)
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":
