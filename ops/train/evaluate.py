@@ -145,8 +145,13 @@ def main() -> None:
                 ]
                 file.write("".join(f"{line}\n" for line in lines))
                 file.flush()
+    table = result(read_rows(args.rows), args.split, drawer.families)
+    for name, of in table["types"].items():
+        low, high = of["accuracy_95"]
+        print(
+            f"{name:7} {of['questions']:5} questions, right {of['accuracy']:.1%} ({low:.1%}-{high:.1%}), ECE {of['ece']:.3f}"
+        )
     if args.out:
-        table = result(read_rows(args.rows), args.split, drawer.families)
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
 
