@@ -148,9 +148,8 @@ def main() -> None:
     table = result(read_rows(args.rows), args.split, drawer.families)
     for name, of in table["types"].items():
         low, high = of["accuracy_95"]
-        print(
-            f"{name:7} {of['questions']:5} questions, right {of['accuracy']:.1%} ({low:.1%}-{high:.1%}), ECE {of['ece']:.3f}"
-        )
+        right = f"right {of['accuracy']:.1%} ({low:.1%}-{high:.1%})"
+        print(f"{name:7} {of['questions']:5} questions, {right}, ECE {of['ece']:.3f}")
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(table, indent=2, ensure_ascii=False) + "\n")
