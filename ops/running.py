@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+
+from photocall.local import free_port
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 40.0
@@ -30,7 +31,7 @@ def running() -> Iterator[str]:
 
 
 def _running(data: Path) -> Iterator[str]:
-    port = free_port()
+    port = free_port("127.0.0.1")
     log = data / "up.log"
     with log.open("wb") as out:
         command = [str(Path(sys.executable).parent / "photocall"), "up", "--port", str(port), "--data", str(data)]
@@ -47,13 +48,6 @@ def _running(data: Path) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_ready(address: str, process: subprocess.Popen[bytes]) -> bool:

@@ -27,8 +27,8 @@ import httpx
 from docker.models.containers import Container
 from PIL import Image, ImageDraw
 
-from ops.running import free_port
 from ops.stack_images import base_images, wheels_for_build
+from photocall.local import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT_LABEL, SERVICE_LABEL = "com.docker.compose.project", "com.docker.compose.service"
@@ -46,7 +46,7 @@ def main() -> int:
     environment = os.environ | {
         "PHOTOCALL_SIGNING_KEY": secrets.token_hex(32),
         "PHOTOCALL_REDIS_PASSWORD": secrets.token_hex(16),
-        "PHOTOCALL_PORT": str(free_port()),
+        "PHOTOCALL_PORT": str(free_port("127.0.0.1")),
         "COMPOSE_PROJECT_NAME": project,
         "DOCKER_CLIENT_TIMEOUT": "600",
         "COMPOSE_HTTP_TIMEOUT": "600",

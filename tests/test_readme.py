@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ops import background, environment
-from ops.running import free_port
+from photocall.local import free_port
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
         pytest.skip("`make test` sets up the environment that the README's commands use")
     if background.running_pid() is not None:
         pytest.skip("`make up` runs in this tree, and the README's commands would stop it")
-    number = free_port()
+    number = free_port("127.0.0.1")
     yield number
     subprocess.run(["make", "down"], cwd=ROOT, env=clean_environment(number), check=True, capture_output=True)
 
