@@ -53,6 +53,9 @@ class _Queue:
     def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
         """Nobody listens."""
 
+    def released(self, session_id: str) -> None:
+        """No session is asked."""
+
 
 class EngineAnswerer:
     """One engine over a checkpoint directory."""

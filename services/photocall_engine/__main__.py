@@ -145,7 +145,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
     intake = RedisIntake(
         client, wire, records, blobs, leases, engine_id, model.processor.hash if model.processor else ""
     )
-    outlet = RedisOutlet(records, leases)
+    outlet = RedisOutlet(records, leases, engine_id)
     build = partial(
         build_engine,
         runner=model.runner,

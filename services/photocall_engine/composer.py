@@ -5,9 +5,9 @@ The one place where the prompt, the tokenizer and the calibration meet. It does 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from photocall.asks import Ask
 from photocall.errors import PhotocallError
 from photocall.questions import Number, Question, Text
 from photocall_engine.calibration import Calibration
@@ -20,6 +20,7 @@ from photocall_engine.prompt import RunTooLong, TokenRun, branch_run, prefix_run
 from photocall_engine.readout import LetterReader, Reader, TextReader
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.tokenizer import ChatTokenizer
+from photocall_engine.transcript import conversation
 from photocall_engine.window import BlockTable
 
 
@@ -67,25 +68,36 @@ class Composer:
 
     def compose(self, origin: EngineRequest) -> Request:
         """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers."""
-        ask = origin.ask
-        soft = {key: origin.images[sha256].num_soft for key, sha256 in ask.assets.items()}
-        for tokens in soft.values():
+        ask, turn = origin.ask, origin.turn
+        num_soft = {sha256: image.num_soft for sha256, image in origin.images.items()}
+        for tokens in num_soft.values():
             if tokens > self._limits.max_picture:
                 raise PictureTooLarge(tokens, self._limits.max_picture)
+        soft = {key: num_soft[sha256] for key, sha256 in ask.assets.items()}
+        hold_at = None
         try:
-            run = prefix_run(self._tokenizer, ask.state, soft, self._limits.max_tokens)
-            prefix = Sequence(None, run.ids, self._spans(origin, run, 0), self._table())
+            if turn is None:
+                run = prefix_run(self._tokenizer, ask.state, soft, self._limits.max_tokens)
+                spans = self._spans(origin, run, 0, ask.assets)
+            else:
+                talk = conversation(self._tokenizer, turn, ask, num_soft, self._limits.max_tokens)
+                run, hold_at = talk.run, talk.hold_at
+                spans = self._spans(origin, run, 0, {sha256: sha256 for sha256 in num_soft})
+            prefix = Sequence(None, run.ids, spans, self._table())
             branches = [self._branch(origin, question, soft, prefix) for question in ask.questions]
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         longest = max(branch.base.end + branch.reader.longest() for branch in branches)
         if longest > self._limits.max_tokens:
             raise PromptTooLong(longest, self._limits.max_tokens)
-        return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans))
+        return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans), hold_at)
 
     def _branch(self, origin: EngineRequest, question: Question, soft: dict[str, int], prefix: Sequence) -> Branch:
         run = branch_run(self._tokenizer, question, soft, self._limits.max_tokens)
-        base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end), self._table())
+        base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end, origin.ask.assets), self._table())
+        if isinstance(question, Text) and origin.turn is not None:  # a reply may be as long as there is room for it
+            room = max(1, self._limits.max_tokens - base.end + 1)
+            question = replace(question, max_tokens=min(question.max_tokens, room))
         return Branch(question, self._reader(question), base)
 
     def _reader(self, question: Question) -> Reader:
@@ -101,15 +113,14 @@ class Composer:
         return LetterReader(question, self._tokenizer.letters, temperature)
 
     @staticmethod
-    def _spans(origin: EngineRequest, run: TokenRun, start: int) -> tuple[PictureSpan, ...]:
+    def _spans(origin: EngineRequest, run: TokenRun, start: int, assets: Mapping[str, str]) -> tuple[PictureSpan, ...]:
         return tuple(
-            PictureSpan(_picture_key(origin, origin.ask, span.key), start + span.start, start + span.end)
+            PictureSpan(_picture_key(origin, assets[span.key]), start + span.start, start + span.end)
             for span in run.spans
         )
 
 
-def _picture_key(origin: EngineRequest, ask: Ask, asset: str) -> str:
+def _picture_key(origin: EngineRequest, sha256: str) -> str:
     """Content and grid: the same bytes at another budget are another picture to the model."""
-    sha256 = ask.assets[asset]
     image = origin.images[sha256]
     return f"{sha256}:{image.grid_height}x{image.grid_width}"

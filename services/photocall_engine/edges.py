@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from photocall.asks import Ask
 from photocall_engine.runner import PatchImage
+from photocall_engine.transcript import Turn, TurnEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class EngineRequest:
     arrived_at: float = 0.0  # seconds, the engine's clock
     deadline_at: float = float("inf")
     ticket: object = None
+    turn: Turn | None = None  # of a session; None: a request of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Answered:
 
     body: dict[str, Any]
     timings: dict[str, float] = field(default_factory=dict)
+    turn: TurnEnd | None = None  # what a turn leaves behind; None for other requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Refused:
     code: str
     message: str
     data: dict[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()  # of a turn, for its session
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +82,6 @@ class Outlet(Protocol):
 
     def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
         """On the way: `progress` {answered, questions}, `stream` {question, offset, text}."""
+
+    def released(self, session_id: str) -> None:
+        """Nothing of this session is held here any more."""

@@ -28,6 +28,7 @@ from photocall_engine.edges import (
     Outlet,
     Refused,
 )
+from photocall_engine.held import HeldPrefixes
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
@@ -59,6 +60,7 @@ class Engine:
         scheduler: Scheduler,
         composer: Composer,
         runner: ModelRunner,
+        held: HeldPrefixes,
         model: str,
         clock: Callable[[], float],
     ) -> None:
@@ -67,6 +69,7 @@ class Engine:
         self.scheduler = scheduler
         self.composer = composer
         self._runner = runner
+        self.held = held
         self._model = model
         self._clock = clock
         self.steps = 0  # forwards begun, and their rows
@@ -88,6 +91,7 @@ class Engine:
             self._take()
         self._drop_cancelled()
         self._drop_expired()
+        self._let_go()
         step = self.scheduler.plan(self._clock())
         if step is None:
             return False
@@ -132,6 +136,7 @@ class Engine:
                 if origin.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
                     self._forget(self._by_id[origin.job_id])
                 self._by_id[origin.job_id] = request
+                self.held.begin(request)
                 self.scheduler.submit(request)
 
     def _drop_cancelled(self) -> None:
@@ -145,14 +150,21 @@ class Engine:
             if request.origin.deadline_at <= now:
                 self._finish(request, Refused("deadline_exceeded", "the deadline passed before the answer"))
 
+    def _let_go(self) -> None:
+        """Whoever looks at a session sees at once when nothing is held for it any more."""
+        for session_id in self.held.lapsed(self._clock()):
+            self._outlet.released(session_id)
+
     def _fail(self, step: Step, error: Exception) -> None:
         """A step raised: its requests are tried again one by one, and who fails alone is refused."""
         log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error)
         for request in self.scheduler.abandon(step):
-            self._finish(request, Refused("internal", f"the model failed on this request: {type(error).__name__}"))
+            reason = f"the model failed on this request: {type(error).__name__}"
+            self._finish(request, Refused("internal", reason, notices=self.held.give_up(request, reason)))
 
     def _publish(self, step: Step, values: Mapping[Sequence, Floats]) -> None:
         answered = {request: request.num_answered for request in step.requests}
+        self.held.saw(step)
         done = self.scheduler.account(step, values, self._clock())
         for request, before in answered.items():
             self._tell(request, before)
@@ -162,7 +174,9 @@ class Engine:
                 reason = f"an answer cannot be read: {type(request.error).__name__}"
                 self._finish(request, Refused("internal", reason))
             else:
-                self._finish(request, Answered(request.body(self._model), self._timings(request)))
+                turn = self.held.end(request, self._clock())
+                body = request.body(self._model) | ({"session": turn.report} if turn else {})
+                self._finish(request, Answered(body, self._timings(request), turn))
 
     def _tell(self, request: Request, answered_before: int) -> None:
         """Events of one step: text as it grows, and how many questions have their answer."""
@@ -181,6 +195,7 @@ class Engine:
 
     def _forget(self, request: Request) -> None:
         self.scheduler.drop(request)
+        self.held.give_up(request)
         del self._by_id[request.job_id]
 
     def _timings(self, request: Request) -> dict[str, float]:
@@ -251,7 +266,8 @@ def build_engine(
     root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)
     composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))
     scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
-    return Engine(intake, outlet, scheduler, composer, runner, model, clock)
+    held = HeldPrefixes(cache, runner.page_bytes, runner.sliding_page_bytes, runner.backend, limits.max_tokens)
+    return Engine(intake, outlet, scheduler, composer, runner, held, model, clock)
 
 
 def _ints(values: Iterable[int]) -> Ints:

@@ -41,6 +41,8 @@ def soft_identities(image: PatchImage) -> list[int]:
 class FakeRunner:
     """A ModelRunner. `logits(history hash, token ids up to the row)` may replace the drawn logits by a script."""
 
+    _PAGE_BYTES = PAGE_SIZE * 32  # a slot is four 64-bit words
+
     def __init__(
         self,
         *,
@@ -61,6 +63,8 @@ class FakeRunner:
         self.max_rows = max_rows
         self.soft_capacity = soft_capacity
         self.context = context
+        self.page_bytes = self.sliding_page_bytes = self._PAGE_BYTES
+        self.backend = "fake (no model)"
         self.vocab_size = vocab_size
         self.batches: list[RowBatch] = []  # every forward, for tests to look at
         self.encoded = 0  # pictures that went through the tower

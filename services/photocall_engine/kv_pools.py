@@ -41,11 +41,17 @@ class KvPools:
             for layer in config.layers
             if layer.writes_kv
         }
+        self.device = device
         self._sliding = [layer.index for layer in config.layers if layer.writes_kv and layer.kind == "sliding"]
 
     def layer(self, kv_layer: int) -> LayerKv:
         """K/V written by layer `kv_layer`."""
         return self._layers[kv_layer]
+
+    def page_bytes(self, kind: LayerKind) -> int:
+        """K and V of one page in every layer of a kind."""
+        layers = [kv for index, kv in self._layers.items() if (index in self._sliding) == (kind == "sliding")]
+        return sum(2 * PAGE_SIZE * kv.k[:, 0].numel() * kv.k.element_size() for kv in layers)
 
     def zero_slot(self, kind: LayerKind) -> int:
         """The slot that holds zeros."""

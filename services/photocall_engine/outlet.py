@@ -10,15 +10,17 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
 
-from photocall import failpoints, jobs
+from photocall import failpoints, jobs, keys
 from photocall.logs import fields
 from photocall.messages import Progress, StreamText
 from photocall.records import Records
+from photocall.scripts import Call, run
 from photocall_engine.edges import Answered, EngineRequest, Outcome, Refused
 from photocall_engine.intake import Ticket
 from photocall_engine.lease_book import LeaseBook
@@ -27,16 +29,25 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 2.0
 
-Write: TypeAlias = "tuple[EngineRequest, Callable[[Ticket], object], bool]"  # the last: it ends the request
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What is to be written, for whom (None: for no request, and worth no wait), and whether it ends the request."""
+
+    what: str
+    write: Callable[[], object]
+    ticket: Ticket | None
+    last: bool = False
 
 
 class RedisOutlet:
     """The engine's outlet over a synchronous client of its own."""
 
-    def __init__(self, records: Records, leases: LeaseBook) -> None:
+    def __init__(self, records: Records, leases: LeaseBook, engine_id: str) -> None:
         self._records = records
+        self._stream = keys.engine_stream(engine_id)
         self._leases = leases
-        self._writes: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._giving_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)
 
@@ -56,21 +67,22 @@ class RedisOutlet:
 
     def publish(self, request: EngineRequest, outcome: Outcome) -> None:
         """See Outlet. A request that was cancelled, or that is handed back, goes back: its record knows which."""
+        ticket = cast(Ticket, request.ticket)
 
-        def write(ticket: Ticket) -> None:
+        def write() -> None:
             if isinstance(outcome, Answered | Refused):
                 failpoints.reach("engine.publish")
                 self._records.publish(ticket.lease, _outcome(outcome, ticket), ticket.ref)
             else:
                 self._records.hand_back(ticket.lease, "running", ticket.ref)
 
-        self._writes.put((request, write, True))
+        self._writes.put(_Write(request.job_id, write, ticket, last=True))
 
     def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
         """See Outlet."""
-        job_id = request.job_id
+        job_id, ticket = request.job_id, cast(Ticket, request.ticket)
 
-        def write(ticket: Ticket) -> None:
+        def write() -> None:
             if kind == "stream":
                 text = StreamText(job_id, data["question"], data["offset"], data["text"])
                 self._records.event(ticket.lease, text)
@@ -79,31 +91,35 @@ class RedisOutlet:
                 value = {"done": done, "total": total}
                 self._records.progress(ticket.lease, Progress(job_id, "running", done, total), value)
 
-        self._writes.put((request, write, False))
+        self._writes.put(_Write(job_id, write, ticket))
+
+    def released(self, session_id: str) -> None:
+        """See Outlet. What another engine says it holds stays."""
+        call = Call("release_held", (keys.session_held(session_id),), (self._stream,), bool, job=False)
+        self._writes.put(_Write(session_id, lambda: run(self._records.redis, call), None))
 
     def _run(self) -> None:
         while (item := self._writes.get()) is not None:
-            request, write, last = item
             try:
-                self._until_written(request, write, last)
+                self._until_written(item)
             except Exception:
-                log.exception("a write failed", extra=fields(job=request.job_id))
-            if last:
-                self._leases.remove(cast(Ticket, request.ticket).lease)
+                log.exception("a write failed", extra=fields(job=item.what))
+            if item.last and item.ticket is not None:
+                self._leases.remove(item.ticket.lease)
 
-    def _until_written(self, request: EngineRequest, write: Callable[[Ticket], object], last: bool) -> None:
+    def _until_written(self, item: _Write) -> None:
         retry_s = FIRST_RETRY_S
         while True:
             try:
-                write(cast(Ticket, request.ticket))
+                item.write()
                 return
             except (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError) as error:
-                if isinstance(error, OutOfMemoryError) and not last:
+                if item.ticket is None or (isinstance(error, OutOfMemoryError) and not item.last):
                     return  # an event is worth no wait
-                if self._giving_up.is_set() or not self._leases.holds(cast(Ticket, request.ticket).lease):
-                    log.warning("an answer is given up: %s", error, extra=fields(job=request.job_id))
+                if self._giving_up.is_set() or not self._leases.holds(item.ticket.lease):
+                    log.warning("an answer is given up: %s", error, extra=fields(job=item.what))
                     return
-                log.warning("cannot write: %s", error, extra=fields(job=request.job_id, retry_s=retry_s))
+                log.warning("cannot write: %s", error, extra=fields(job=item.what, retry_s=retry_s))
                 self._giving_up.wait(retry_s)
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
 

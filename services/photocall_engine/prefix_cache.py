@@ -3,7 +3,8 @@
 A page is named by the hash of everything in front of it and in it, so equal prefixes meet whoever sent them. Full pages
 are shared; the partly filled last page of a checkpoint is frozen at its fill and only ever copied. A prefix can be
 taken up where both pools are complete: at a *checkpoint*, whose window of sliding pages is kept. Pages leave least
-recently used first, leaves before what they stand on. This file decides nothing about who runs.
+recently used first, leaves before what they stand on. A checkpoint can be *pinned* under a name (a session's): what is
+pinned leaves last, the name least recently pinned first. This file decides nothing about who runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TypeVar
 
 from photocall_engine.pages import Pages
@@ -94,23 +96,26 @@ class PrefixCache:
         self._checkpoints: OrderedDict[bytes, None] = OrderedDict()  # keys of nodes with a window, least recent first
         self._fills: dict[bytes, Counter[int]] = {}  # by parent: fills of the frozen pages behind it
         self._children: Counter[bytes] = Counter()  # by parent: pages that stand on it
+        self._pins: OrderedDict[str, bytes] = OrderedDict()  # checkpoint by name, least recently pinned first
+        self._pinned: Counter[bytes] = Counter()  # names by checkpoint
+        self._lost: list[str] = []  # names whose checkpoint went since `take_lost` was called
 
     def lookup(self, keys: PageKeys, bidirectional: Collection[tuple[int, int]] = ()) -> Hit:
         """The longest prefix complete in both pools that does not end inside one of the bidirectional spans."""
-        chain: list[_Node] = []
+        found: list[_Node] = []
         for key in keys.pages:
             node = self._nodes.get(key)
             if node is None:
                 break
-            chain.append(node)
-        for index in range(len(chain), -1, -1):
-            for node in self._ends(keys, index, chain):
+            found.append(node)
+        for index in range(len(found), -1, -1):
+            for node in self._ends(keys, index, found):
                 length = index * PAGE_SIZE + node.fill % PAGE_SIZE
                 inside = any(start < length < end for start, end in bidirectional)
                 if not inside and (node.window is not None or not self._window):
                     partial = [node.page] if node.fill < PAGE_SIZE else []
                     self._touch(node.key)
-                    return Hit(length, [n.page for n in chain[:index]] + partial)
+                    return Hit(length, [n.page for n in found[:index]] + partial)
         return Hit()
 
     def insert(self, keys: PageKeys, pages: Sequence[int], done: int, checkpoints: Iterable[int]) -> None:
@@ -143,6 +148,31 @@ class PrefixCache:
             changed = True
         return changed
 
+    def pin(self, name: str, keys: PageKeys, position: int) -> tuple[int, int] | None:
+        """Keep the checkpoint at `position` under a name, instead of what the name kept before.
+
+        Gives the pages and sliding pages it keeps; None where there is no such checkpoint, and then nothing is kept.
+        """
+        self.unpin(name)
+        key = keys.at(position)
+        node = self._nodes.get(key)
+        if node is None or (self._window and node.window is None):
+            return None
+        self._pins[name] = key
+        self._pinned[key] += 1
+        return -(-position // PAGE_SIZE), len(node.window or ())
+
+    def unpin(self, name: str) -> None:
+        """The name keeps nothing any more; its pages are ordinary cached ones."""
+        key = self._pins.pop(name, None)
+        if key is not None:
+            self._unhold(self._pinned, key)
+
+    def take_lost(self) -> list[str]:
+        """Names whose checkpoint was given up since the last call, because its pages were needed."""
+        lost, self._lost = self._lost, []
+        return lost
+
     def holders(self) -> tuple[list[list[int]], list[list[int]]]:
         """(holds, window holds) of the cache, for `Pages.check`."""
         windows = [node.window for node in self._nodes.values() if node.window is not None]
@@ -153,7 +183,7 @@ class PrefixCache:
         while self._nodes:
             self._drop(next(iter(self._nodes)))
 
-    def _ends(self, keys: PageKeys, index: int, chain: list[_Node]) -> Iterable[_Node]:
+    def _ends(self, keys: PageKeys, index: int, full: list[_Node]) -> Iterable[_Node]:
         """Nodes that end behind full page `index`: frozen pages, longest fill first, then the full page itself."""
         for fill in sorted(self._fills.get(keys.before(index), ()), reverse=True):
             if index * PAGE_SIZE + fill <= keys.num_tokens:
@@ -161,7 +191,7 @@ class PrefixCache:
                 if node is not None:
                     yield node
         if index:
-            yield chain[index - 1]
+            yield full[index - 1]
 
     def _keep_window(self, keys: PageKeys, pages: Sequence[int], position: int) -> None:
         """Make `position` a checkpoint, the most recent one; the least recent ones go where that is over the bound."""
@@ -180,7 +210,8 @@ class PrefixCache:
         self._nodes[target].window = window
         self._checkpoints[target] = None
         while self._pool.window_holds.num_kept > self._max_window:
-            self._drop_window(next(iter(self._checkpoints)))
+            unpinned = (key for key in self._checkpoints if key not in self._pinned)
+            self._drop_window(next(unpinned, next(iter(self._checkpoints))))
 
     def _rebind(self, node: _Node, page: int) -> None:
         self._pool.hold([page], kept=True)
@@ -197,6 +228,7 @@ class PrefixCache:
     def _drop(self, key: bytes) -> None:
         if self._nodes[key].window is not None:
             self._drop_window(key)
+        self._lose(key)
         node = self._nodes.pop(key)
         self._unhold(self._children, node.parent)
         self._pool.release([node.page], kept=True)
@@ -212,19 +244,36 @@ class PrefixCache:
         assert node.window is not None, "only checkpoints are listed"
         self._pool.release_window(node.window, kept=True)
         node.window = None
+        self._lose(key)
+
+    def _lose(self, key: bytes) -> None:
+        """Nobody can take this checkpoint up any more."""
+        if key in self._pinned:
+            names = [name for name, pinned in self._pins.items() if pinned == key]
+            for name in names:
+                self.unpin(name)
+            self._lost += names
 
     def _next_out(self) -> bytes | None:
-        """The least recently used page that nothing cached stands on and only the cache holds.
+        """The least recently used page that nothing cached stands on and only the cache holds; pinned ones last.
 
         Where such pages all have others in use standing on them, a page in use, so that those come free.
         """
         leaves = (key for key in self._nodes if not self._children[key])
         idle = (key for key in leaves if self._pool.holds.is_idle(self._nodes[key].page))
-        return next(idle, next(iter(self._nodes)) if self._pool.holds.idle else None)
+        pinned: list[bytes] = []
+        for key in idle:
+            if key not in self._pinned:
+                return key
+            pinned.append(key)
+        if pinned:
+            return next(key for key in self._pins.values() if key in pinned)
+        return next(iter(self._nodes)) if self._pool.holds.idle else None
 
     def _idle_checkpoint(self) -> bytes | None:
-        """The least recently used checkpoint that keeps a sliding page which no sequence needs."""
-        for key in self._checkpoints:
+        """The least recently used checkpoint that keeps a sliding page which no sequence needs; pinned ones last."""
+        kept = (key for key in self._checkpoints if key not in self._pinned)
+        for key in chain(kept, self._pins.values()):
             window = self._nodes[key].window or ()
             if any(map(self._pool.window_holds.is_idle, window)):
                 return key

@@ -105,6 +105,11 @@ def prefix_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int], m
     return _tokenize(tokenizer, state_pieces(state, soft.keys()), soft, most, before=tokenizer.marks.header)
 
 
+def content_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int], most: int | None = None) -> TokenRun:
+    """The same without what opens the turn: the content of a later turn."""
+    return _tokenize(tokenizer, state_pieces(state, soft.keys()), soft, most)
+
+
 def branch_run(
     tokenizer: ChatTokenizer, question: Question, soft: Mapping[str, int], most: int | None = None
 ) -> TokenRun:

@@ -45,6 +45,9 @@ class ModelRunner(Protocol):
     max_rows: int  # rows of one forward
     soft_capacity: int  # rows of the soft-token arena
     context: int  # longest sequence the model takes
+    page_bytes: int  # K/V of one page of the full pool, and of the sliding pool
+    sliding_page_bytes: int
+    backend: str  # where it runs, for people: `CPU (float32)`, `GPU (<device>, <MB> MB VRAM)`
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         """Run the vision tower; soft token i of image j lands in arena row bases[j] + i."""

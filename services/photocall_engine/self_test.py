@@ -44,6 +44,9 @@ class _Once:
     def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
         """Nobody listens."""
 
+    def released(self, session_id: str) -> None:
+        """No session is asked."""
+
 
 def run_self_test(build: Callable[[Intake, Outlet], Engine], grid: Grid | None) -> float:
     """Ask a yes-no question about a grey picture (about text where the model sees none); the seconds it took.

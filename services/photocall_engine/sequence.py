@@ -150,11 +150,19 @@ class Usage:
 class Request:
     """One request inside the engine."""
 
-    def __init__(self, origin: EngineRequest, prefix: Sequence, branches: list[Branch], keys: PageKeys) -> None:
+    def __init__(
+        self,
+        origin: EngineRequest,
+        prefix: Sequence,
+        branches: list[Branch],
+        keys: PageKeys,
+        hold_at: int | None = None,
+    ) -> None:
         self.origin = origin
         self.prefix = prefix
         self.branches = branches
         self.keys = keys
+        self.hold_at = hold_at  # where the prefix ends that its session holds afterwards; None: no turn
         self.times = Times()
         self.usage = Usage()
         self.prefix_key = keys.at(prefix.end)
@@ -196,8 +204,8 @@ class Request:
     def checkpoints(self, start: int, end: int, bidirectional: bool) -> list[int]:
         """Positions in (start, end] of the prefix where its window is worth keeping.
 
-        Each picture's start (another picture may follow the same words) and end, the branch point, and every
-        CHECKPOINT_EVERY tokens outside bidirectional spans.
+        Each picture's start (another picture may follow the same words) and end, the branch point, what a session
+        is to hold, and every CHECKPOINT_EVERY tokens outside bidirectional spans.
         """
         spans = self.prefix.spans
         regular = list(range(CHECKPOINT_EVERY, end + 1, CHECKPOINT_EVERY))
@@ -205,6 +213,8 @@ class Request:
             regular = [p for p in regular if not any(span.start < p < span.end for span in spans)]
         starts = [span.start for span in spans if span.start >= PAGE_SIZE]  # a shorter hit is not worth its page
         wanted = {*regular, *starts, *(span.end for span in spans), self.prefix.end}
+        if self.hold_at is not None:
+            wanted.add(self.hold_at)
         return [position for position in wanted if start < position <= end]
 
     def body(self, model: str) -> dict[str, Any]:

@@ -22,10 +22,14 @@ class TokenizerError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TurnMarks:
-    """Token ids around the user's content: `header` ends where it starts, `footer` where the answer starts."""
+    """Token ids around the user's content: `header` ends where it starts, `footer` where the answer starts.
+
+    `between` leads from the end of an answer to the user's next content; None where the template has no second turn.
+    """
 
     header: tuple[int, ...]
     footer: tuple[int, ...]
+    between: tuple[int, ...] | None = None
 
 
 class ChatTokenizer:
@@ -71,16 +75,27 @@ class ChatTokenizer:
         settings = json.loads((directory / "tokenizer_config.json").read_text())
         environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined)
         environment.globals["raise_exception"] = _raise
-        rendered = environment.from_string(template).render(
-            messages=[{"role": "user", "content": _SENTINEL}],
-            add_generation_prompt=True,
-            bos_token=settings.get("bos_token", "<bos>"),
-            eos_token=settings.get("eos_token", "<eos>"),
-        )
-        header, found, footer = rendered.partition(_SENTINEL)
-        if not found:
+        tokens = {name: settings.get(name, f"<{name[:3]}>") for name in ("bos_token", "eos_token")}
+
+        def render(*roles: str) -> list[str]:
+            messages = [{"role": role, "content": _SENTINEL} for role in roles]
+            text = environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
+            return text.split(_SENTINEL)
+
+        parts = render("user")
+        if len(parts) != 2:
             raise TokenizerError("chat_template.jinja does not show the user's content")
-        return TurnMarks(tuple(self._encode_marks(header)), tuple(self._encode_marks(footer)))
+        header, footer = parts
+        between = None
+        for role in ("assistant", "model"):  # some templates rename the first, some print what they are given
+            try:
+                talk = render("user", role, "user")
+            except (TokenizerError, jinja2.TemplateError):
+                continue
+            if len(talk) == 4 and talk[0] == header and talk[1].strip() == talk[3].strip() == footer.strip():
+                between = tuple(self._encode_marks(talk[2]))
+                break
+        return TurnMarks(tuple(self._encode_marks(header)), tuple(self._encode_marks(footer)), between)
 
     def single(self, char: str) -> int:
         """The one token of a letter, digit or sign as an answer. Raises TokenizerError where it takes several."""

@@ -59,6 +59,9 @@ class TorchRunner:
         self.max_rows = max_rows
         self.soft_capacity = soft_capacity
         self.context = min(text.max_positions, (num_pages - 1) * PAGE_SIZE)
+        self.page_bytes = self.pools.page_bytes("full")
+        self.sliding_page_bytes = self.pools.page_bytes("sliding")
+        self.backend = backend_of(self.pools.device, _DTYPE)
         self._groups: dict[LayerKind, int] = {lay.kind: text.num_heads // lay.num_kv_heads for lay in text.layers}
         self._hidden = torch.zeros(0, text.hidden_size, dtype=_DTYPE)  # of the last forward's read rows
         self._num_read = 0
@@ -207,6 +210,14 @@ def read_weights(directory: Path, config: ModelConfig) -> tuple[TextWeights, Vis
     if _HEAD in names and config.text.tied_head and not torch.equal(text.head, text.embedding):
         raise WeightError(f"{directory}: tensor {_HEAD} differs from the embedding, but tie_word_embeddings is true")
     return text, vision
+
+
+def backend_of(device: torch.device, dtype: torch.dtype) -> str:
+    """Where K/V and weights are, as people say it."""
+    if device.type != "cuda":
+        return f"{device.type.upper()} ({str(dtype).removeprefix('torch.')})"
+    properties = torch.cuda.get_device_properties(device)
+    return f"GPU ({properties.name}, {properties.total_memory >> 20} MB VRAM)"
 
 
 def _index(values: NDArray[np.integer[Any]]) -> torch.Tensor:

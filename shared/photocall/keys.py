@@ -71,9 +71,19 @@ def image(sha256: str) -> str:
     return f"{PREFIX}image:{sha256}"
 
 
-def engine_stream(lane: Lane) -> str:
-    """Stream: prepared jobs of a lane."""
+def engine_stream(lane: str) -> str:
+    """Stream: jobs an engine can take, of a lane, or, where it is the id of an engine, turns for that one."""
     return f"{PREFIX}engine:{lane}"
+
+
+def session(session_id: str) -> str:
+    """Hash: a session. Scripts make the other keys of a session from this one."""
+    return f"{PREFIX}session:{session_id}"
+
+
+def session_held(session_id: str) -> str:
+    """Hash with a TTL: which engine holds the session's prefix, and how much of it."""
+    return f"{session(session_id)}:held"
 
 
 def control(engine_id: str) -> str:

@@ -84,6 +84,7 @@ class Bench:
     taken_back: set[str] = field(default_factory=set)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    released_sessions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.engine = build_engine(
@@ -112,6 +113,9 @@ class Bench:
 
     def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
         self.events.append((request.job_id, kind, dict(data)))
+
+    def released(self, session_id: str) -> None:
+        self.released_sessions.append(session_id)
 
     def ask(self, job_id: str, state: Json, *questions: Question, **fields: Any) -> EngineRequest:
         """Put a request in. `images`: pictures by asset key."""

@@ -29,7 +29,7 @@ def bench(redis_client: redis.Redis, tmp_path: Path) -> Iterator[QueueBench]:
 
 @pytest.fixture
 def outlet(bench: QueueBench) -> Iterator[RedisOutlet]:
-    outlet = RedisOutlet(bench.records, bench.leases)
+    outlet = RedisOutlet(bench.records, bench.leases, "engine-1")
     outlet.start()
     yield outlet
     outlet.stop(5)
@@ -141,7 +141,7 @@ class Away(Records):
 
 
 def test_a_redis_that_is_away_is_waited_for(bench: QueueBench) -> None:
-    outlet = RedisOutlet(Away(bench.redis, bench.records.operations.wire), bench.leases)
+    outlet = RedisOutlet(Away(bench.redis, bench.records.operations.wire), bench.leases, "engine-1")
     outlet.start()
     outlet.publish(taken(bench), Answered(BODY))
     assert ended(bench) is JobStatus.SUCCEEDED
@@ -151,7 +151,7 @@ def test_a_redis_that_is_away_is_waited_for(bench: QueueBench) -> None:
 def test_an_answer_nobody_wants_any_more_is_given_up(bench: QueueBench) -> None:
     away = Away(bench.redis, bench.records.operations.wire)
     away.failures = 10**6
-    outlet = RedisOutlet(away, bench.leases)
+    outlet = RedisOutlet(away, bench.leases, "engine-1")
     outlet.start()
     request = taken(bench)
     outlet.publish(request, Answered(BODY))
@@ -164,7 +164,7 @@ def test_an_answer_nobody_wants_any_more_is_given_up(bench: QueueBench) -> None:
 def test_stop_in_time_leaves_the_rest_to_the_sweeper(bench: QueueBench) -> None:
     away = Away(bench.redis, bench.records.operations.wire)
     away.failures = 10**6
-    outlet = RedisOutlet(away, bench.leases)
+    outlet = RedisOutlet(away, bench.leases, "engine-1")
     outlet.start()
     outlet.publish(taken(bench), Answered(BODY))
     began = time.monotonic()
