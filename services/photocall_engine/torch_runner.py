@@ -19,17 +19,16 @@ from photocall_engine import kernels as kernel_choice
 from photocall_engine.kernels import Kernels
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import KvPools
+from photocall_engine.model.checkpoint import make_encoder, read_weights
 from photocall_engine.model.config import LayerKind, ModelConfig, read_config
 from photocall_engine.model.gemma4 import DeviceRows, KindRows, TextDecoder
-from photocall_engine.model.text_weights import TextWeights, allocate_text, unneeded
-from photocall_engine.model.vision import VisionTower, VisionWeights, allocate_vision
-from photocall_engine.model.weights import WeightError, load_weights, tensor_names
+from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.vision import VisionEncoder
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import PatchImage
 
 log = logging.getLogger(__name__)
 _DTYPE = torch.float32
-_HEAD = "lm_head.weight"
 
 
 class TorchRunner:
@@ -39,7 +38,7 @@ class TorchRunner:
         self,
         config: ModelConfig,
         decoder: TextDecoder,
-        tower: VisionTower | None,
+        encoder: VisionEncoder | None,
         *,
         num_pages: int,
         sliding_pages: int,
@@ -49,7 +48,7 @@ class TorchRunner:
         text = config.text
         self.config = config
         self.decoder = decoder
-        self.tower = tower
+        self.encoder = encoder
         self.pools = KvPools(text, num_pages, sliding_pages, torch.device("cpu"), _DTYPE)
         self.arena = torch.zeros(soft_capacity, text.hidden_size, dtype=_DTYPE)
         self.num_pages = num_pages
@@ -85,13 +84,13 @@ class TorchRunner:
         if threads is not None:
             torch.set_num_threads(threads)
         config = read_config(model_dir)
-        text, vision = read_weights(model_dir, config)
-        kernels = kernel_choice.choose(device, text.linears(), {layer.head_dim for layer in config.text.layers})
-        tower = None if config.vision is None or vision is None else VisionTower(config.vision, vision)
+        text, seeing = read_weights(model_dir, config, torch.device("cpu"), _DTYPE)
+        linears = text.linears() + ([] if seeing is None else seeing.linears())
+        kernels = kernel_choice.choose(device, linears, {layer.head_dim for layer in config.text.layers})
         return cls(
             config,
             TextDecoder(config.text, text, kernels),
-            tower,
+            make_encoder(config, seeing, kernels),
             num_pages=num_pages,
             sliding_pages=sliding_pages,
             max_rows=max_rows,
@@ -105,13 +104,18 @@ class TorchRunner:
 
     @torch.inference_mode()
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
-        if self.tower is None:
-            raise ValueError("this checkpoint has no vision tower")
+        if self.encoder is None:
+            raise ValueError("this checkpoint sees no pictures")
         for image, base in zip(images, bases, strict=True):
+            self.encoder.check(image)
             if base < 0 or base + image.num_soft > self.soft_capacity:
                 raise ValueError(f"{image.num_soft} soft tokens at {base} exceed the arena of {self.soft_capacity}")
-            soft = self.tower.encode(image.patches, image.grid_height, image.grid_width)
-            self.arena[base : base + len(soft)] = soft
+        if not images:
+            return
+        packed = pack(images, bases, self.encoder.tile)
+        pictures = Pictures.of(packed, self.arena.device)
+        soft = self.encoder.encode(pictures)
+        self.arena.index_copy_(0, pictures.target[: packed.num_soft], soft[: packed.num_soft])
 
     def set_sliding_map(self, first: int, vals: Ints) -> None:
         self.pools.set_sliding_map(first, vals)
@@ -196,20 +200,6 @@ class TorchRunner:
             lo, hi = np.maximum(0, batch.pos[rows] - self.sliding_window + 1), batch.kv_hi_sliding[rows]
         visible = VisibleRows(lo, hi, batch.bt_off[rows], self.pools.pages(kind, batch.block_tables))
         return self.kernels.plan_attention(visible, self._groups[kind], self.pools.zero_slot(kind))
-
-
-@torch.no_grad()
-def read_weights(directory: Path, config: ModelConfig) -> tuple[TextWeights, VisionWeights | None]:
-    """The checkpoint's tensors in their places. Raises WeightError."""
-    device = torch.device("cpu")
-    names = tensor_names(directory)
-    text = allocate_text(config, device, _DTYPE, own_head=_HEAD in names)
-    vision = None if config.vision is None else allocate_vision(config.vision, config.text, device, _DTYPE)
-    places = text.places | ({} if vision is None else vision.places)
-    load_weights(directory, places, lambda name: unneeded(config, name))
-    if _HEAD in names and config.text.tied_head and not torch.equal(text.head, text.embedding):
-        raise WeightError(f"{directory}: tensor {_HEAD} differs from the embedding, but tie_word_embeddings is true")
-    return text, vision
 
 
 def backend_of(device: torch.device, dtype: torch.dtype) -> str:

@@ -143,16 +143,20 @@ def _image_processor(model_dir: Path) -> tuple[Path, Mapping[str, object]]:
 
 
 def _max_budget(path: Path) -> int:
-    """A grid's longest side is 3 * budget patches, and every patch needs its row of the position table."""
+    """A grid's longest side is 3 * budget patches or `budget` soft tokens, and each needs its row of the table."""
     if not path.exists():
         raise ProcessorConfigError(f"{path}: not there")
     vision = _json_object(path).get("vision_config")
-    rows = vision.get("position_embedding_size") if isinstance(vision, dict) else None
-    if rows is None:
+    if not isinstance(vision, dict):
         return max(BUDGETS)
-    if not isinstance(rows, int) or rows < POOL * min(BUDGETS):
-        raise ProcessorConfigError(f"{path}: position_embedding_size={rows!r}; expected at least {POOL * min(BUDGETS)}")
-    return max(budget for budget in BUDGETS if POOL * budget <= rows)
+    for name, per_soft_token in (("position_embedding_size", POOL), ("mm_posemb_size", 1)):
+        rows = vision.get(name)
+        if rows is None:
+            continue
+        if not isinstance(rows, int) or rows < per_soft_token * min(BUDGETS):
+            raise ProcessorConfigError(f"{path}: {name}={rows!r}; expected at least {per_soft_token * min(BUDGETS)}")
+        return max(budget for budget in BUDGETS if per_soft_token * budget <= rows)
+    return max(BUDGETS)
 
 
 def _json_object(path: Path) -> dict[str, object]:

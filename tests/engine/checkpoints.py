@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import Gemma4Config, Gemma4ForCausalLM, Gemma4ForConditionalGeneration, Gemma4TextConfig
+from transformers import (
+    Gemma4Config,
+    Gemma4ForCausalLM,
+    Gemma4ForConditionalGeneration,
+    Gemma4TextConfig,
+    Gemma4UnifiedConfig,
+    Gemma4UnifiedForConditionalGeneration,
+)
 
 from photocall_engine.runner import PatchImage
 
@@ -70,6 +77,9 @@ VISION: dict[str, Any] = {
     "standardize": True,
     "position_embedding_size": 64,
 }
+# As 12B: no tower. Its text defaults are its own, so what DENSE names is named here too.
+UNIFIED: dict[str, Any] = {name: value for name, value in DENSE.items() if "per_layer" not in name}
+MERGER: dict[str, Any] = {"mm_embed_dim": 48, "mm_posemb_size": 20, "output_proj_dims": 48}
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,9 @@ class Checkpoint:
         ids = torch.tensor([tokens])
         arguments: dict[str, Any] = {"mm_token_type_ids": (ids == IMAGE).long()}
         if images:
-            arguments |= reference_pixels(images)
+            arguments |= self._pixels(images)
+        if self.unified:
+            arguments["attention_mask"] = self._masks_of_generate(ids, arguments.pop("mm_token_type_ids"))
         if isinstance(self.model, Gemma4ForCausalLM):
             arguments = {}
         result: NDArray[np.float32] = self.model(input_ids=ids, use_cache=False, **arguments).logits[0].numpy()
@@ -94,8 +106,24 @@ class Checkpoint:
     @torch.inference_mode()
     def soft_tokens(self, images: list[PatchImage]) -> list[NDArray[np.float32]]:
         """Projected soft tokens of each image by transformers."""
-        features = self.model.get_image_features(**reference_pixels(images))
+        features = self.model.get_image_features(**self._pixels(images))
         return [soft.numpy() for soft in features.pooler_output]
+
+    @property
+    def unified(self) -> bool:
+        """No tower: blocks of patches are merged before the model sees them."""
+        return isinstance(self.model, Gemma4UnifiedForConditionalGeneration)
+
+    def _pixels(self, images: list[PatchImage]) -> dict[str, torch.Tensor]:
+        return merged_pixels(images) if self.unified else reference_pixels(images)
+
+    def _masks_of_generate(self, ids: torch.Tensor, types: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What `generate` passes; plain `forward` sees pictures both ways on full layers too."""
+        embedded = self.model.get_input_embeddings()(ids)
+        masks: dict[str, torch.Tensor] = self.model.create_masks_for_generate(
+            self.model.config, embedded, torch.ones_like(ids), None, torch.arange(ids.shape[1])[None], types
+        )
+        return masks
 
 
 def make_checkpoint(
@@ -110,9 +138,11 @@ def make_checkpoint(
     else:
         options |= {"image_token_id": IMAGE, "boi_token_id": BEGIN, "eoi_token_id": END}
         options |= {"video_token_id": 123, "audio_token_id": 124, "boa_token_id": 125, "eoa_token_index": 126}
-        model = Gemma4ForConditionalGeneration(
-            Gemma4Config(text_config=dict(text), vision_config=dict(vision), **options)
-        )
+        options |= {"text_config": dict(text), "vision_config": dict(vision)}
+        if "mm_embed_dim" in vision:
+            model = Gemma4UnifiedForConditionalGeneration(Gemma4UnifiedConfig(**options))
+        else:
+            model = Gemma4ForConditionalGeneration(Gemma4Config(**options))
     randomise(model)
     model.eval()
     model.save_pretrained(directory, max_shard_size=shard)
@@ -133,12 +163,15 @@ def randomise(model: torch.nn.Module) -> None:
         elif name.endswith(("q_norm.weight", "k_norm.weight")):
             tensor.uniform_(0.5, 1.5).mul_(1.5 * tensor.shape[0] ** -0.25)
         elif name.endswith(
-            ("norm.weight", "norm_1.weight", "norm_2.weight", "std_scale", "router.scale", "expert_scale")
+            (
+                *("norm.weight", "norm_1.weight", "norm_2.weight", "std_scale", "router.scale", "expert_scale"),
+                *("patch_ln1.weight", "patch_ln2.weight"),
+            )
         ):
             tensor.uniform_(0.5, 1.5)
-        elif name.endswith("std_bias"):
+        elif name.endswith(("std_bias", ".bias")):
             tensor.normal_()
-        elif name.endswith(("embed_tokens.weight", "position_embedding_table")):
+        elif name.endswith(("embed_tokens.weight", "position_embedding_table", "pos_embedding")):
             tensor.normal_(std=0.3)
         elif name.endswith("embed_tokens_per_layer.weight"):
             tensor.normal_()
@@ -163,4 +196,23 @@ def reference_pixels(images: list[PatchImage]) -> dict[str, torch.Tensor]:
         pixels[i, :count] = torch.from_numpy(image.patches).float() / 255
         index = torch.arange(count)
         positions[i, :count] = torch.stack((index % image.grid_width, index // image.grid_width), dim=1)
+    return {"pixel_values": pixels, "image_position_ids": positions}
+
+
+def merged_pixels(images: list[PatchImage]) -> dict[str, torch.Tensor]:
+    """The same for a unified model, cut anew from the whole picture: 48 x 48 pixels each, (y, x, rgb).
+
+    Its reference processor cannot be imported without torchvision.
+    """
+    longest = max(image.num_soft for image in images)
+    pixels, positions = torch.zeros(len(images), longest, 6912), torch.full((len(images), longest, 2), -1)
+    for i, image in enumerate(images):
+        rows, columns = image.grid_height, image.grid_width
+        patches = image.patches.reshape(rows, columns, 16, 16, 3)
+        picture = patches.transpose(0, 2, 1, 3, 4).reshape(rows * 16, columns * 16, 3)
+        places = [(x, y) for y in range(rows // 3) for x in range(columns // 3)]
+        for j, (x, y) in enumerate(places):
+            block = picture[y * 48 : (y + 1) * 48, x * 48 : (x + 1) * 48]
+            pixels[i, j] = torch.from_numpy(block.reshape(-1)).float() / 255
+        positions[i, : len(places)] = torch.tensor(places)
     return {"pixel_values": pixels, "image_position_ids": positions}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import Gemma4Config, Gemma4TextConfig
 
-from photocall_engine.model.config import parse_config, read_config
+from photocall_engine.model.config import VisionConfig, parse_config, read_config
 from photocall_engine.model.fields import ConfigError
 from tests.engine.checkpoints import DENSE, ETYPE, FULL, SLIDING, TEXT, VISION
 
@@ -66,7 +66,7 @@ def test_defaults_of_the_reference() -> None:
 def test_picture_models_have_a_tower() -> None:
     config = parse_config(written_by_transformers(ETYPE, VISION))
     assert config.multimodal
-    assert config.vision is not None
+    assert isinstance(config.vision, VisionConfig)
     assert (config.vision.num_layers, config.vision.clipped, config.vision.standardize) == (2, True, True)
     assert not config.text.bidirectional_images
 
@@ -121,3 +121,16 @@ def test_other_models_and_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ConfigError, match="is not JSON"):
         read_config(tmp_path)
+
+
+def test_older_towers_write_default_and_mean_axial() -> None:
+    raw = written_by_transformers(DENSE, VISION)
+    raw["vision_config"]["rope_parameters"] = {"rope_type": "default", "rope_theta": 90.0}
+    config = parse_config(raw)
+    assert isinstance(config.vision, VisionConfig)
+    assert config.vision.theta == 90.0
+    theirs: Any = Gemma4Config(**raw).vision_config
+    assert theirs.rope_parameters["rope_type"] == "axial"
+    raw["vision_config"]["rope_parameters"]["rope_type"] = "yarn"
+    with pytest.raises(ConfigError, match=r"vision_config\.rope_parameters\.rope_type"):
+        parse_config(raw)

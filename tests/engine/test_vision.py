@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from photocall_engine.model import vision
-from photocall_engine.model.config import read_config
-from photocall_engine.model.vision import Linear, VisionTower
+from photocall_engine.kernels import vision_reference
+from photocall_engine.kernels.reference import ReferenceKernels
+from photocall_engine.kernels.vision_reference import ReferenceVision
+from photocall_engine.model.checkpoint import read_weights
+from photocall_engine.model.config import VisionConfig, read_config
+from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.vision import VisionEncoder, VisionTower
+from photocall_engine.model.vision_weights import Stacked, VisionWeights
 from photocall_engine.runner import PatchImage
-from photocall_engine.torch_runner import read_weights
 from tests.engine.checkpoints import DENSE, VISION, Checkpoint, make_checkpoint, random_image
 
 TOLERANCE = 1e-4  # float32 on both sides; two orders of summation
@@ -34,30 +39,44 @@ def tower(checkpoint: Checkpoint) -> VisionTower:
 
 
 def load_tower(directory: Path) -> VisionTower:
-    config = read_config(directory)
-    _, weights = read_weights(directory, config)
-    assert config.vision is not None
-    assert weights is not None
-    return VisionTower(config.vision, weights)
+    config = read_config(directory).vision
+    assert isinstance(config, VisionConfig)
+    _, weights = read_weights(directory, read_config(directory), torch.device("cpu"), torch.float32)
+    assert isinstance(weights, VisionWeights)
+    kernels = ReferenceKernels.for_model(weights.linears(), set())
+    return VisionTower(config, weights, kernels, ReferenceVision(kernels.row_tile))
 
 
-def encode(tower: VisionTower, image: PatchImage) -> Any:
-    with torch.inference_mode():
-        return tower.encode(image.patches, image.grid_height, image.grid_width).numpy()
+def again(tower: VisionTower) -> VisionTower:
+    """The tower as its weights are now: bounds are read when it is made."""
+    made = VisionTower(tower.config, tower.weights, tower.kernels, tower.ops)
+    made._frequencies = tower._frequencies
+    return made
+
+
+@torch.inference_mode()
+def encode(encoder: VisionEncoder, *images: PatchImage) -> list[Any]:
+    """Soft tokens of each picture, all from one pass."""
+    for image in images:
+        encoder.check(image)
+    counts = [image.num_soft for image in images]
+    packed = pack(images, [0] * len(images), encoder.tile)
+    soft = encoder.encode(Pictures.of(packed, torch.device("cpu")))
+    return [part.numpy() for part in torch.split(soft[: packed.num_soft], counts)]
 
 
 def difference(tower: VisionTower, checkpoint: Checkpoint) -> float:
     (theirs,) = checkpoint.soft_tokens([IMAGE_WIDE])
-    return float(np.abs(encode(tower, IMAGE_WIDE) - theirs).max())
+    return float(np.abs(encode(again(tower), IMAGE_WIDE)[0] - theirs).max())
 
 
 def test_soft_tokens_agree_for_several_grids(tower: VisionTower, checkpoint: Checkpoint) -> None:
     images = [IMAGE_WIDE, IMAGE_TALL, random_image(3, 3, 3), random_image(4, 3, 30)]
-    for image, theirs in zip(images, checkpoint.soft_tokens(images), strict=True):
-        ours = encode(tower, image)
-        assert ours.shape == theirs.shape == (image.num_soft, 64)
-        assert theirs.std() > 0.5
-        assert np.abs(ours - theirs).max() <= TOLERANCE
+    theirs = checkpoint.soft_tokens(images)
+    for image, ours, wanted in zip(images, encode(tower, *images), theirs, strict=True):
+        assert ours.shape == wanted.shape == (image.num_soft, 64)
+        assert wanted.std() > 0.5
+        assert np.abs(ours - wanted).max() <= TOLERANCE
 
 
 @pytest.mark.parametrize("change", [{"use_clipped_linears": False}, {"standardize": False}, {"num_key_value_heads": 1}])
@@ -66,28 +85,71 @@ def test_other_towers_agree(tmp_path: Path, change: dict[str, Any]) -> None:
     assert difference(load_tower(tmp_path), checkpoint) <= TOLERANCE
 
 
-def test_a_picture_has_the_same_bits_every_time(tower: VisionTower) -> None:
-    first = encode(tower, IMAGE_TALL)
-    encode(tower, IMAGE_WIDE)
-    assert np.array_equal(first, encode(tower, IMAGE_TALL))
+def test_a_picture_has_the_same_bits_alone_and_among_others(tower: VisionTower) -> None:
+    """In any order, and behind pictures that fill their tiles and pictures that do not."""
+    others = [random_image(seed, height, width) for seed, (height, width) in enumerate([(3, 3), (12, 12), (9, 15)])]
+    for image in (IMAGE_WIDE, IMAGE_TALL):
+        (alone,) = encode(tower, image)
+        for place in range(len(others) + 1):
+            among = encode(tower, *others[:place], image, *others[place:])
+            assert np.array_equal(among[place], alone)
+
+
+def test_one_product_where_all_inputs_have_the_same_bounds(tower: VisionTower) -> None:
+    """Public checkpoints clip q, k and v alike: then the stacked product gives what three products give."""
+    for layer in tower.weights.layers:
+        for stacked in (layer.qkv, layer.gate_up):
+            assert stacked.bounds is not None
+            stacked.bounds[:, :2] = stacked.bounds[0, :2]
+    together = again(tower)
+    assert all(qkv.apart is None and gate_up.apart is None for _, qkv, _, gate_up, _ in together._layers)
+    apart = again(tower)
+    for _, qkv, _, gate_up, _ in apart._layers:
+        for linear in (qkv, gate_up):
+            linear.apart = [linear.clip] * len(linear.heights)
+    assert np.abs(encode(together, IMAGE_WIDE)[0] - encode(apart, IMAGE_WIDE)[0]).max() <= TOLERANCE
+
+
+def test_null_rows_and_null_soft_tokens_change_nothing(tower: VisionTower) -> None:
+    """A pass in the buffers of a larger one, as a captured graph has them: the same bits, and the rest finite."""
+    images = [IMAGE_TALL, IMAGE_WIDE]
+    wanted = np.concatenate(encode(tower, *images))
+    room = Pictures.allocate(20 * tower.tile, 3 * tower.tile, tower.tile, torch.device("cpu"))
+    packed = pack(images, [3, 40], tower.tile, rows=20 * tower.tile, soft=3 * tower.tile, spare=99)
+    room.fill(packed)
+    room = replace(room, spans=Pictures.of(packed, torch.device("cpu")).spans)
+    with torch.inference_mode():
+        soft = tower.encode(room).numpy()
+    assert np.array_equal(soft[: packed.num_soft], wanted)
+    assert np.isfinite(soft).all()
+    assert packed.target.tolist() == [*range(3, 11), *range(40, 46), *[99] * (3 * tower.tile - 14)]
+    with pytest.raises(ValueError, match="144 patch rows and 14 soft tokens in a pass of 64 and 16"):
+        pack(images, [3, 40], tower.tile, rows=64, soft=16)
+
+
+PARTS = {"q": ("qkv", 0), "k": ("qkv", 1), "v": ("qkv", 2), "o": ("o", 0), "gate": ("gate_up", 0), "up": ("gate_up", 1)}
+PARTS["down"] = ("down", 0)
 
 
 def without_bounds(tower: VisionTower) -> None:
     for layer in tower.weights.layers:
-        for linear in (layer.q, layer.k, layer.v, layer.o, layer.gate, layer.up, layer.down):
-            linear.bounds = None
+        for stacked in (layer.qkv, layer.o, layer.gate_up, layer.down):
+            stacked.bounds = None
+
+
+def bounds_of(tower: VisionTower, name: str) -> torch.Tensor:
+    field, index = PARTS[name]
+    stacked: Stacked = getattr(tower.weights.layers[0], field)
+    assert stacked.bounds is not None
+    return stacked.bounds[index]
 
 
 def without_input_bounds(tower: VisionTower, name: str) -> None:
-    linear: Linear = getattr(tower.weights.layers[0], name)
-    assert linear.bounds is not None
-    linear.bounds[:2] = torch.tensor([-torch.inf, torch.inf])
+    bounds_of(tower, name)[:2] = torch.tensor([-torch.inf, torch.inf])
 
 
 def without_output_bounds(tower: VisionTower, name: str) -> None:
-    linear: Linear = getattr(tower.weights.layers[0], name)
-    assert linear.bounds is not None
-    linear.bounds[2:] = torch.tensor([-torch.inf, torch.inf])
+    bounds_of(tower, name)[2:] = torch.tensor([-torch.inf, torch.inf])
 
 
 def unstandardized(tower: VisionTower) -> None:
@@ -116,7 +178,7 @@ def test_each_feature_is_seen(
     assert difference(tower, checkpoint) >= VISIBLE
 
 
-@pytest.mark.parametrize("name", ["q", "k", "v", "o", "gate", "up", "down"])
+@pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("side", [without_input_bounds, without_output_bounds], ids=["input", "output"])
 def test_each_clip_is_seen(
     tower: VisionTower, checkpoint: Checkpoint, side: Callable[[VisionTower, str], None], name: str
@@ -132,7 +194,7 @@ NORMS = ["input_norm", "q_norm", "k_norm", "post_attention_norm", "pre_feedforwa
 def test_each_norm_is_seen(
     tower: VisionTower, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    original = vision.norm
+    original = vision_reference.norm
     dimensions = {"v": 3, "projection": 2}
 
     def skip(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
@@ -142,7 +204,7 @@ def test_each_norm_is_seen(
             skipped = weight is None and x.ndim == dimensions[name]
         return x.clone() if skipped else original(x, weight, eps)
 
-    monkeypatch.setattr(vision, "norm", skip)
+    monkeypatch.setattr(vision_reference, "norm", skip)
     assert difference(tower, checkpoint) >= VISIBLE
 
 

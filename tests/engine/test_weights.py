@@ -10,13 +10,19 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from photocall_engine.model.config import read_config
+from photocall_engine.model.checkpoint import SeeingWeights
+from photocall_engine.model.checkpoint import read_weights as read_to
+from photocall_engine.model.config import ModelConfig, read_config
+from photocall_engine.model.text_weights import TextWeights
 from photocall_engine.model.weights import WeightError
-from photocall_engine.torch_runner import read_weights
 from tests.engine.checkpoints import ETYPE, VISION, make_checkpoint
 
 Change = Callable[[dict[str, torch.Tensor]], None]
 LAYER = "model.language_model.layers.0."
+
+
+def read_weights(directory: Path, config: ModelConfig) -> tuple[TextWeights, SeeingWeights | None]:
+    return read_to(directory, config, torch.device("cpu"), torch.float32)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from photocall_engine.model.fields import ConfigError, Fields
 
 LayerKind: TypeAlias = Literal["sliding", "full"]
+_MODEL_TYPES = ("gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text")
 _KINDS: dict[str, LayerKind] = {"sliding_attention": "sliding", "full_attention": "full"}
 _DEFAULT_ROPE: dict[str, dict[str, Any]] = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
@@ -104,11 +105,22 @@ class VisionConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class MergerConfig:
+    """What a unified checkpoint has instead of a tower: blocks of patches go straight into the text model's width."""
+
+    width: int
+    num_positions: int  # per axis, counted in soft tokens
+    patch_size: int
+    pool: int
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A checkpoint: text alone (`vision` None), or text with its vision tower."""
+    """A checkpoint: text alone (`vision` None), or text with its way of seeing."""
 
     text: TextConfig
-    vision: VisionConfig | None
+    vision: VisionConfig | MergerConfig | None
     multimodal: bool  # weights are named model.language_model.*, not model.*
 
 
@@ -127,21 +139,24 @@ def read_config(directory: Path) -> ModelConfig:
 def parse_config(raw: Mapping[str, Any]) -> ModelConfig:
     """The same from the parsed JSON."""
     kind = raw.get("model_type")
-    if kind == "gemma4_text":
-        top = Fields(raw, "")
-        return ModelConfig(_text(top, top), None, multimodal=False)
-    if kind != "gemma4":
-        raise ConfigError("model_type", f"{kind!r} is not supported; this engine runs 'gemma4' and 'gemma4_text'")
     top = Fields(raw, "")
+    if kind not in _MODEL_TYPES:
+        raise ConfigError("model_type", f"{kind!r} is not supported; this engine runs {', '.join(_MODEL_TYPES)}")
+    unified = kind.startswith("gemma4_unified")
+    if kind.endswith("_text"):
+        return ModelConfig(_text(top, top, unified), None, multimodal=False)
     vision = top.optional_section("vision_config")
-    text = top.section("text_config")
-    return ModelConfig(_text(text, top), None if vision is None else _vision(vision), multimodal=True)
+    text = _text(top.section("text_config"), top, unified)
+    see = _merger if unified else _vision
+    return ModelConfig(text, None if vision is None else see(vision), multimodal=True)
 
 
-def _text(fields: Fields, top: Fields) -> TextConfig:
+def _text(fields: Fields, top: Fields, unified: bool) -> TextConfig:
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     fields.only("attention_bias", False)
     bidirectional = fields.get("use_bidirectional_attention")
+    if unified and not fields.written("use_bidirectional_attention"):
+        bidirectional = "vision"
     if bidirectional not in (None, "vision"):
         raise fields.fail("use_bidirectional_attention", f"{bidirectional!r} is not supported, only null and 'vision'")
     layers = _layers(fields)
@@ -151,17 +166,17 @@ def _text(fields: Fields, top: Fields) -> TextConfig:
         hidden_size=fields.integer("hidden_size"),
         num_heads=fields.integer("num_attention_heads"),
         layers=layers,
-        window=fields.integer("sliding_window", 512) if "sliding" in kinds else 0,
+        window=fields.integer("sliding_window", 1024 if unified else 512) if "sliding" in kinds else 0,
         bidirectional_images=bidirectional == "vision",
         rope=_ropes(fields, layers),
         eps=fields.number("rms_norm_eps", 1e-6),
         softcap=fields.number("final_logit_softcapping") if fields.has("final_logit_softcapping") else None,
         pad_token_id=fields.integer("pad_token_id", 0, minimum=0),
-        max_positions=fields.integer("max_position_embeddings", 131_072),
+        max_positions=fields.integer("max_position_embeddings", 262_144 if unified else 131_072),
         tied_head=top.flag("tie_word_embeddings", True),
-        per_layer_size=fields.integer("hidden_size_per_layer_input", 256, minimum=0),
+        per_layer_size=0 if unified else fields.integer("hidden_size_per_layer_input", 256, minimum=0),
         per_layer_vocab_size=fields.integer("vocab_size_per_layer_input", 262_144),
-        experts=_experts(fields) if fields.flag("enable_moe_block") else None,
+        experts=_experts(fields) if not unified and fields.flag("enable_moe_block") else None,
     )
 
 
@@ -282,7 +297,8 @@ def _vision(fields: Fields) -> VisionConfig:
     fields.only("patch_size", 16)
     fields.only("pooling_kernel_size", 3)
     rope = fields.optional_section("rope_parameters") or Fields({}, fields.dotted("rope_parameters"))
-    rope.only("rope_type", "axial")
+    if rope.get("rope_type", "axial") not in ("axial", "default"):  # older checkpoints write 'default' and mean axial
+        raise rope.fail("rope_type", f"{rope.get('rope_type')!r} is not supported, only 'axial'")
     head_dim = fields.integer("head_dim", 64)
     if head_dim % 4:
         raise fields.fail("head_dim", f"{head_dim} is not a multiple of 4")
@@ -300,4 +316,19 @@ def _vision(fields: Fields) -> VisionConfig:
         eps=fields.number("rms_norm_eps", 1e-6),
         clipped=fields.flag("use_clipped_linears"),
         standardize=fields.flag("standardize"),
+    )
+
+
+def _merger(fields: Fields) -> MergerConfig:
+    fields.only("model_type", "gemma4_unified_vision")
+    fields.only("patch_size", 16)
+    fields.only("pooling_kernel_size", 3)
+    width = fields.integer("mm_embed_dim", 3840)
+    fields.only("output_proj_dims", width)
+    return MergerConfig(
+        width=width,
+        num_positions=fields.integer("mm_posemb_size", 1120),
+        patch_size=16,
+        pool=3,
+        eps=fields.number("rms_norm_eps", 1e-6),
     )

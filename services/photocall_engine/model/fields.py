@@ -30,6 +30,10 @@ class Fields:
     def has(self, field: str) -> bool:
         return self._raw.get(field) is not None
 
+    def written(self, field: str) -> bool:
+        """The field is there, if only as null."""
+        return field in self._raw
+
     def get(self, field: str, default: Any = None) -> Any:
         value = self._raw.get(field)
         return default if value is None else value
