@@ -22,11 +22,13 @@ from photocall.sweeper import Sweeper
 from photocall.wire import Wire
 from photocall_gateway.auth import Gatekeeper, load_keys
 from photocall_gateway.body import Limits
+from photocall_gateway.described import Described, DescribedSocket
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain, DrainGate
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Meter, Metrics
 from photocall_gateway.models import ModelNames
+from photocall_gateway.openapi import document
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
 from photocall_gateway.routes import decisions, health, images, jobs, models, systemone
@@ -36,7 +38,14 @@ from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader
 
-ROUTES = [*jobs.ROUTES, *systemone.ROUTES, *decisions.ROUTES, *images.ROUTES, *models.ROUTES, *health.ROUTES]
+ROUTES: list[Described | DescribedSocket] = [
+    *jobs.ROUTES,
+    *systemone.ROUTES,
+    *decisions.ROUTES,
+    *images.ROUTES,
+    *models.ROUTES,
+    *health.ROUTES,
+]
 
 
 def create_app(
@@ -80,6 +89,7 @@ def create_app(
             max_image_bytes=settings.max_image_bytes,
             max_images=settings.max_images,
         ),
+        description=document(ROUTES),
     )
 
     @asynccontextmanager

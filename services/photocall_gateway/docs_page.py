@@ -6,11 +6,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
 from html import escape
 from typing import Any
 
-from photocall_gateway.openapi import document
 from photocall_gateway.openapi_parts import Schema
 
 _STYLE = """
@@ -39,10 +37,8 @@ _LIMITS = {
 }
 
 
-@cache
-def page() -> str:
-    """The whole page."""
-    described = document()
+def page(described: Mapping[str, Any]) -> str:
+    """The whole page of an API description."""
     info = described["info"]
     return "\n".join(
         [

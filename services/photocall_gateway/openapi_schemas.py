@@ -5,9 +5,8 @@ from __future__ import annotations
 from photocall.errors import TABLE
 from photocall.jobs import JobStatus
 from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
-from photocall_gateway import openapi_decisions
 from photocall_gateway.assets import MAX_ASSETS
-from photocall_gateway.openapi_parts import Schema, obj, ref
+from photocall_gateway.openapi_parts import Schema, content, obj, ref
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
 _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
@@ -156,5 +155,11 @@ SCHEMAS: dict[str, Schema] = {
         kept_s={"type": "integer", "description": "Seconds it is kept once no job uses it."},
     ),
     "Models": obj(("models", "object", "data")),
-    **openapi_decisions.SCHEMAS,
 }
+
+
+def json_or_form(schema: str) -> Schema:
+    """A body as JSON, or as a form whose first part is that JSON and whose other parts are pictures."""
+    form = obj(("request",), request=ref(schema))
+    kinds = {**content(ref(schema)), **content(form, "multipart/form-data")}
+    return {"required": True, "description": "May be compressed with gzip or zstd.", "content": kinds}

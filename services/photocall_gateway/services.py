@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import redis.asyncio
 from starlette.requests import Request
@@ -41,6 +42,7 @@ class Services:
     drain: Drain
     readiness: Readiness
     limits: Limits
+    description: dict[str, Any]  # of the API, as OpenAPI has it
 
 
 def services(request: Request) -> Services:

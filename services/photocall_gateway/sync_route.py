@@ -17,14 +17,16 @@ from starlette.responses import JSONResponse, Response
 from photocall.errors import CodedError
 from photocall.jobs import JobRecord, JobStatus
 from photocall_gateway.body import Body, Limits
+from photocall_gateway.described import WRITE_ERRORS, header, operation
 from photocall_gateway.dispatch import late_failure
 from photocall_gateway.job_response import POLL_AFTER_S, job_response
+from photocall_gateway.openapi_parts import Schema, ref
 from photocall_gateway.parsing import ParsedRequest
 from photocall_gateway.prefer import preferred_wait_s, prefers_async, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.server_timing import server_timing, stages_ms
 from photocall_gateway.services import Services, owner, services
-from photocall_gateway.uploads import idempotency_key
+from photocall_gateway.uploads import MAX_KEY, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
 LEAST_WAIT_S = 0.5  # even for a body that took long to arrive
@@ -92,3 +94,18 @@ def _response(s: Services, shape: Shape, record: JobRecord) -> Response:
         s.metrics.stage_ms.labels(stage).observe(duration)
     headers = {"server-timing": server_timing(stages), "cache-control": "no-store"}
     return JSONResponse(shape.answer(record), headers=headers)
+
+
+def sync_operation(summary: str, answer: Schema, body: Schema, error: str, errors: tuple[int, ...] = ()) -> Schema:
+    """What the route of a synchronous shape says of itself."""
+    parameters = [
+        header(
+            "Idempotency-Key",
+            "Stands for one body; equal bodies share their work with or without it.",
+            maxLength=MAX_KEY,
+        ),
+        header("Prefer", "`respond-async`: 202 and the job; with `wait=N` the answer if it comes in time."),
+    ]
+    ok: dict[int, Schema | None] = {200: answer, 202: ref("Job")}
+    failures = (*WRITE_ERRORS, 409, 410, 504, *errors)
+    return operation(summary, ok, failures, parameters=parameters, body=body, error=error)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from photocall_gateway import openapi_decisions
 from photocall_gateway.decisions import parse_decisions
 from photocall_gateway.decisions_answer import decisions_body
-from photocall_gateway.sync_route import Shape, answered
+from photocall_gateway.described import Described, json_body
+from photocall_gateway.openapi_parts import ref
+from photocall_gateway.sync_route import Shape, answered, sync_operation
 
 SHAPE = Shape("decisions", parse_decisions, decisions_body)
 
@@ -18,4 +20,17 @@ async def answer(request: Request) -> Response:
     return await answered(request, SHAPE)
 
 
-ROUTES = [Route("/v1/decisions", answer, methods=["POST"])]
+ROUTES = [
+    Described(
+        "/v1/decisions",
+        answer,
+        "POST",
+        sync_operation(
+            "Ask in the shape of OpenAI's Decisions, and wait for the answers",
+            ref("DecisionsResponse"),
+            json_body("DecisionsRequest"),
+            "DecisionsError",
+        ),
+        openapi_decisions.SCHEMAS,
+    )
+]

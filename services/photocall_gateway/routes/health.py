@@ -8,10 +8,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
 
 from photocall_gateway import docs_page
-from photocall_gateway.openapi import document
+from photocall_gateway.described import Described, operation
+from photocall_gateway.openapi_parts import Schema, content, obj
 from photocall_gateway.services import Services, services
 
 
@@ -54,18 +54,32 @@ async def _read_shared(s: Services) -> None:
 
 async def openapi(request: Request) -> Response:
     """What this server answers to."""
-    return JSONResponse(document())
+    return JSONResponse(services(request).description)
 
 
 async def docs(request: Request) -> Response:
     """The same to be read."""
-    return HTMLResponse(docs_page.page(), headers=docs_page.HEADERS)
+    return HTMLResponse(docs_page.page(services(request).description), headers=docs_page.HEADERS)
 
+
+def _text(kind: str) -> dict[int, Schema | None]:
+    return {200: content({"type": "string"}, kind)}
+
+
+_READY: Schema = obj(
+    ("ready", "redis", "prep_workers", "engines", "draining"),
+    ready={"type": "boolean"},
+    redis={"type": "boolean"},
+    prep_workers={"type": "integer"},
+    engines={"type": "array", "items": {"type": "object"}},
+    draining={"type": "boolean"},
+)
+_ALIVE: Schema = obj(("status",), status={"const": "ok"})
 
 ROUTES = [
-    Route("/healthz", healthz, methods=["GET"]),
-    Route("/readyz", readyz, methods=["GET"]),
-    Route("/metrics", metrics, methods=["GET"]),
-    Route("/openapi.json", openapi, methods=["GET"]),
-    Route("/docs", docs, methods=["GET"]),
+    Described("/healthz", healthz, "GET", operation("This process answers", {200: _ALIVE})),
+    Described("/readyz", readyz, "GET", operation("A request would be answered now", {200: _READY, 503: _READY})),
+    Described("/metrics", metrics, "GET", operation("Prometheus metrics", _text("text/plain"))),
+    Described("/openapi.json", openapi, "GET", operation("This document", {200: obj()})),
+    Described("/docs", docs, "GET", operation("This document as a page", _text("text/html"))),
 ]

@@ -6,13 +6,15 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from photocall.errors import UnknownImage
 from photocall.images import check
 from photocall.questions import InvalidField
 from photocall_gateway.compression import decompress
+from photocall_gateway.described import Described, in_path, operation
 from photocall_gateway.formats import picture_format
+from photocall_gateway.openapi_parts import ref
+from photocall_gateway.openapi_schemas import SHA256
 from photocall_gateway.pictures import picture, stored
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import owner, services
@@ -56,7 +58,31 @@ async def head(request: Request) -> Response:
     return Response(headers={"etag": f'"{sha256}"', "cache-control": "no-store"})
 
 
+_SHA256 = in_path("sha256", SHA256)
+_BYTES = {"required": True, "content": {"image/*": {}, "application/octet-stream": {}}}
+
 ROUTES = [
-    Route("/v1/images/{sha256}", put, methods=["PUT"]),
-    Route("/v1/images/{sha256}", head, methods=["HEAD"]),
+    Described(
+        "/v1/images/{sha256}",
+        put,
+        "PUT",
+        operation(
+            "Store a picture, to be named by its hash",
+            {200: ref("Image"), 201: ref("Image")},
+            (400, 403, 408, 413, 415, 422, 507),
+            parameters=[_SHA256],
+            body=_BYTES,
+        ),
+    ),
+    Described(
+        "/v1/images/{sha256}",
+        head,
+        "HEAD",
+        operation(
+            "Whether a picture is stored; its time to live starts again",
+            {200: None},
+            (404,),
+            parameters=[_SHA256],
+        ),
+    ),
 ]

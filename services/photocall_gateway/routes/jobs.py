@@ -9,20 +9,22 @@ from collections.abc import Callable
 from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from photocall.errors import UnknownJob
 from photocall.jobs import JobRecord, JobStatus
 from photocall.questions import InvalidField
+from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import sse
 from photocall_gateway.job_object import etag, job_object, matches
 from photocall_gateway.job_response import POLL_AFTER_S, job_response, place
+from photocall_gateway.openapi_parts import content, ref
+from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.parsing import parse_job
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.sync_route import INLINE_PARSE_BYTES
-from photocall_gateway.uploads import first_upload, idempotency_key
+from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
 MAX_DEADLINE_S = 86_400.0
@@ -152,11 +154,63 @@ def _limit(text: str) -> int:
     return int(text)
 
 
+_JOB_ID = in_path("job_id")
+_PREFER = header("Prefer", "`wait=N`: answer when the job has ended, after N seconds at the latest.")
+_KEY = header("Idempotency-Key", "The same key and body give the same job.", maxLength=MAX_KEY)
+_VERSION = header("If-None-Match", "An ETag: 304 while it is still that version.")
+_PAGE = [
+    query("status", {"enum": [status.value for status in JobStatus]}),
+    query("after", {"type": "string"}, "The id of the last job of the page before."),
+    query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
+]
+_JOB = ref("Job")
+
 ROUTES = [
-    Route("/v1/jobs", create, methods=["POST"]),
-    Route("/v1/jobs", listing, methods=["GET"]),
-    Route("/v1/jobs/{job_id}", read, methods=["GET"]),
-    Route("/v1/jobs/{job_id}", remove, methods=["DELETE"]),
-    Route("/v1/jobs/{job_id}/cancel", cancel, methods=["POST"]),
-    Route("/v1/jobs/{job_id}/events", events, methods=["GET"]),
+    Described(
+        "/v1/jobs",
+        create,
+        "POST",
+        operation(
+            "Accept a job",
+            {200: _JOB, 202: _JOB},
+            (*WRITE_ERRORS, 409),
+            parameters=[_KEY, _PREFER],
+            body=json_or_form("JobRequest"),
+        ),
+    ),
+    Described(
+        "/v1/jobs",
+        listing,
+        "GET",
+        operation("The caller's jobs, newest first", {200: ref("JobList")}, (404, 422), parameters=_PAGE),
+    ),
+    Described(
+        "/v1/jobs/{job_id}",
+        read,
+        "GET",
+        operation("A job", {200: _JOB, 304: None}, (404, 410), parameters=[_JOB_ID, _PREFER, _VERSION]),
+    ),
+    Described(
+        "/v1/jobs/{job_id}",
+        remove,
+        "DELETE",
+        operation("Cancel and forget a job", {204: None}, (403, 404, 410), parameters=[_JOB_ID]),
+    ),
+    Described(
+        "/v1/jobs/{job_id}/cancel",
+        cancel,
+        "POST",
+        operation("Cancel a job", {200: _JOB, 202: _JOB}, (403, 404, 410), parameters=[_JOB_ID]),
+    ),
+    Described(
+        "/v1/jobs/{job_id}/events",
+        events,
+        "GET",
+        operation(
+            "The job's events as they come",
+            {200: content({"type": "string"}, "text/event-stream")},
+            (404, 410, 422),
+            parameters=[_JOB_ID, header("Last-Event-ID", "Go on behind this event.")],
+        ),
+    ),
 ]

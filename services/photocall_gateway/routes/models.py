@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
+from photocall_gateway.described import Described, operation
+from photocall_gateway.openapi_parts import ref
 from photocall_gateway.services import services
 
 
@@ -14,4 +15,11 @@ async def listing(request: Request) -> Response:
     return JSONResponse(services(request).models.listing())
 
 
-ROUTES = [Route("/v1/models", listing, methods=["GET"])]
+ROUTES = [
+    Described(
+        "/v1/models",
+        listing,
+        "GET",
+        operation("The names a request may use", {200: ref("Models")}, (403,), error="SystemOneError"),
+    )
+]
