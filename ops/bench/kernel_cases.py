@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from ops.bench import vision_cases as vision
 from photocall_engine.kernels import triton_fused as fused
 from photocall_engine.kernels.matmul_table import H200, plan_for
 from photocall_engine.kernels.reference import ReferenceKernels
@@ -338,6 +339,30 @@ def head(model: Shapes, device: torch.device) -> Iterator[Case]:
             )  # fmt: skip
 
 
+def towers(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """The vision tower between its matrix products: eight pictures of 280 soft tokens in one pass."""
+    count, patches = 8, vision.GRID[0] * vision.GRID[1]
+    pictures = vision.some_pictures(device, count)
+    on_host = vision.some_pictures(torch.device("cpu"), count)
+    rows, soft = len(pictures.x), len(pictures.soft_row)
+    for case in vision.vision_cases(vision.TOWERS[model.name], rows, soft, patches, count):
+
+        def make(seed: int, case: vision.VisionCase = case) -> Inputs:
+            return {name: draw(device, seed * 4 + at, *shape) for at, (name, shape) in enumerate(case.shapes.items())}
+
+        def run(i: Inputs, case: vision.VisionCase = case) -> torch.Tensor:
+            return case.run(vision.OURS, i, pictures)[:patches]
+
+        def expected(i: Inputs, case: vision.VisionCase = case) -> torch.Tensor:
+            return case.run(vision.TRUTH, {name: x.float().cpu() for name, x in i.items()}, on_host)[:patches]
+
+        moved = 2.0 * case.moved_values
+        yield Case(
+            f"tower {case.name}", f"{model.name} {count} pictures", make, run, expected, moved, case.operations,
+            moved / 2, int(moved / 2),
+        )  # fmt: skip
+
+
 def _best(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Greedy ids in float64, in slices of the vocabulary."""
     logits = torch.cat([hidden.double() @ weight[p : p + 8192].double().T for p in range(0, len(weight), 8192)], dim=1)
@@ -349,4 +374,4 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else H200
 
 
-ALL = (matmuls, attention, between, embeddings, head, mixtures)
+ALL = (matmuls, attention, between, embeddings, head, mixtures, towers)

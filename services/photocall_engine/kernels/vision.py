@@ -89,6 +89,10 @@ class VisionKernels(Protocol):
 
 def choose_vision(device: torch.device, row_tile: int) -> VisionKernels:
     """The operations for `device`; rows come in tiles of its matrix products' `row_tile`."""
-    from photocall_engine.kernels.vision_reference import ReferenceVision
+    if device.type == "cpu":
+        from photocall_engine.kernels.vision_reference import ReferenceVision
 
-    return ReferenceVision(row_tile)
+        return ReferenceVision(row_tile)
+    from photocall_engine.kernels.triton_vision import TritonVision
+
+    return TritonVision()

@@ -1,0 +1,133 @@
+"""The tower's Triton kernels against plain torch, and a picture's bits alone and among others.
+
+Tolerance: both sides compute in float32 from the same inputs; sums run in other orders (2e-5 of values of size one to
+ten), and bfloat16 results are rounded once where the reference may round twice (2^-7).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.engine.interpreter import DEVICE, ON_GPU
+
+# isort: split
+from photocall_engine.kernels.reference import ReferenceKernels
+from photocall_engine.kernels.triton_vision import TritonVision
+from photocall_engine.kernels.vision import Clip
+from photocall_engine.kernels.vision_reference import ReferenceVision
+from photocall_engine.model.config import VisionConfig
+from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.vision import VisionTower
+from photocall_engine.model.vision_weights import allocate_vision
+from photocall_engine.runner import PatchImage
+from tests.engine.checkpoints import random_image
+
+TILE = 16  # the interpreter takes its time for every row
+OURS, TRUTH = TritonVision(TILE), ReferenceVision(TILE)
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+TIGHT = Clip(-0.5, 0.7)
+SHAPES = [(4, 2, 72), (3, 3, 16)]  # heads, K/V heads, head_dim
+
+
+def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype).to(DEVICE)
+
+
+def near(found: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> None:
+    assert found.dtype == expected.dtype
+    relative = 2.0**-7 if found.dtype == torch.bfloat16 else 0.0
+    error = (found.double() - expected.double()).abs()
+    assert (error <= 2e-5 * scale + relative * expected.double().abs() + relative * scale).all(), error.max()
+
+
+def pictures(*images: PatchImage) -> Pictures:
+    return Pictures.of(pack(images, [0] * len(images), TILE), torch.device(DEVICE))
+
+
+IMAGES = (random_image(1, 6, 3), random_image(2, 9, 9), random_image(3, 3, 3))  # 18, 81 and 9 patches
+
+
+@BOTH
+def test_pixels_and_positions(dtype: torch.dtype) -> None:
+    rows = pictures(*IMAGES)
+    near(OURS.normalise(rows.patches, dtype), TRUTH.normalise(rows.patches, dtype))
+    x, table = draw(len(rows.x), 80, dtype=dtype), draw(2, 20, 80, seed=1, dtype=dtype)
+    near(OURS.add_positions(x, table, rows.x, rows.y), TRUTH.add_positions(x, table, rows.x, rows.y), 4)
+
+
+@BOTH
+@pytest.mark.parametrize("clip", [Clip(), TIGHT], ids=["unclipped", "clipped"])
+def test_norms_and_the_gate(dtype: torch.dtype, clip: Clip) -> None:
+    x, weight, after = draw(20, 96, dtype=dtype), draw(96, seed=1, dtype=dtype), draw(96, seed=2, dtype=dtype)
+    residual = draw(20, 96, seed=3, dtype=dtype)
+    near(OURS.clipped_norm(x, weight, 1e-6, clip), TRUTH.clipped_norm(x, weight, 1e-6, clip), 4)
+    found, normed = OURS.norm_add(residual, x, clip, weight, after, TIGHT, 1e-6)
+    expected, expected_normed = TRUTH.norm_add(residual, x, clip, weight, after, TIGHT, 1e-6)
+    near(found, expected, 4)
+    near(normed, expected_normed, 4)
+    assert OURS.norm_add(residual, x, clip, weight, None, TIGHT, 1e-6)[1].equal(found)
+    wide = draw(20, 192, seed=4, dtype=dtype)
+    near(OURS.gate(wide, clip, TIGHT, clip), TRUTH.gate(wide, clip, TIGHT, clip), 2)
+
+
+@BOTH
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
+def test_turning(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
+    stacked = draw(9, (heads + 2 * kv_heads) * dim, dtype=dtype)
+    q_norm, k_norm = draw(dim, seed=1, dtype=dtype), draw(dim, seed=2, dtype=dtype)
+    angle = draw(9, 2, dim // 4, seed=3) * 3
+    rest = (q_norm, k_norm, angle.cos(), angle.sin(), 1e-6, heads, kv_heads)
+    for clips in ((Clip(), Clip(), Clip()), (TIGHT, Clip(-0.1, 0.2), Clip(-1.0, 0.3))):
+        for found, expected in zip(OURS.turn(stacked, clips, *rest), TRUTH.turn(stacked, clips, *rest), strict=True):
+            near(found, expected, 8)
+
+
+@BOTH
+@pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
+def test_attention_stays_within_each_picture(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
+    rows = pictures(*IMAGES)
+    count = len(rows.x)
+    q = draw(count, heads, dim, dtype=dtype)
+    k, v = (draw(count, kv_heads, dim, seed=seed, dtype=dtype) / dim**0.5 for seed in (1, 2))
+    null = torch.ones(count, dtype=torch.bool)
+    for start, end in rows.spans:
+        null[start:end] = False
+    k[null], v[null] = torch.nan, torch.nan  # null rows of a captured pass hold whatever was there
+    found, expected = OURS.attend(q, k, v, rows, TIGHT), TRUTH.attend(q, k, v, rows, TIGHT)
+    near(found[~null], expected[~null])
+    assert found.isfinite().all()
+
+
+@BOTH
+def test_pooling(dtype: torch.dtype) -> None:
+    rows = pictures(*IMAGES)
+    x, bias, scale = draw(len(rows.x), 80, dtype=dtype), draw(80, seed=1, dtype=dtype), draw(80, seed=2, dtype=dtype)
+    near(OURS.pool(x, rows, None, None, 1e-6), TRUTH.pool(x, rows, None, None, 1e-6), 8)
+    near(OURS.pool(x, rows, bias, scale, 1e-6), TRUTH.pool(x, rows, bias, scale, 1e-6), 8)
+
+
+def tower() -> VisionTower:
+    config = VisionConfig(32, 40, 1, 4, 2, 16, 16, 3, 64, 100.0, 1e-6, clipped=True, standardize=True)
+    text = type("Text", (), {"hidden_size": 24})()
+    weights = allocate_vision(config, text, torch.device(DEVICE), torch.float32)
+    for seed, (name, place) in enumerate(weights.places.items()):
+        place.copy_(draw(*place.shape, seed=seed) * (1.0 if place.ndim < 2 else place.shape[-1] ** -0.5))
+        if name.endswith(("_min", "_max")):
+            place.fill_(-1.5 if name.endswith("_min") else 1.5)
+    return VisionTower(config, weights, ReferenceKernels(merged=ON_GPU), OURS)
+
+
+def test_the_whole_tower_agrees_and_a_picture_has_the_same_bits_in_a_larger_room() -> None:
+    """Alone, and behind another picture in buffers with tiles and soft tokens that nobody uses, as a graph has them."""
+    ours = tower()
+    truth = VisionTower(ours.config, ours.weights, ours.kernels, TRUTH)
+    first, second = IMAGES[2], IMAGES[0]
+    alone = ours.encode(pictures(second))
+    near(alone, truth.encode(pictures(second)), 10)
+    room = Pictures.allocate(4 * TILE, TILE, TILE, torch.device(DEVICE))
+    room.fill(pack((first, second), [0, 1], TILE, rows=4 * TILE, soft=TILE, spare=50))
+    found = ours.encode(room)
+    assert found.isfinite().all()
+    if not ON_GPU:  # there the linears of this test are the library's; the runner's own tests compare bits
+        assert torch.equal(found[1 : 1 + second.num_soft], alone[: second.num_soft])
