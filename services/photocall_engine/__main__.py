@@ -117,7 +117,7 @@ def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     from photocall_engine.kernels import UnsupportedDevice
-    from photocall_engine.model.weights import WeightError
+    from photocall_engine.model.shards import WeightError
     from photocall_engine.torch_runner import TorchRunner
 
     try:

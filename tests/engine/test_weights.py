@@ -10,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from photocall_engine.model import weights
 from photocall_engine.model.checkpoint import SeeingWeights
 from photocall_engine.model.checkpoint import read_weights as read_to
 from photocall_engine.model.config import ModelConfig, read_config
+from photocall_engine.model.shards import StoredTensor, WeightError, read_shards
 from photocall_engine.model.text_weights import TextWeights
-from photocall_engine.model.weights import WeightError
+from photocall_engine.model.weights import load_weights
 from tests.engine.checkpoints import ETYPE, VISION, make_checkpoint
 
 Change = Callable[[dict[str, torch.Tensor]], None]
@@ -131,3 +133,85 @@ def test_an_index_that_points_to_the_wrong_shard(original: Path, tmp_path: Path)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(WeightError, match=f"tensor {name} is not in {files[1]}"):
         read_weights(tmp_path, read_config(original))
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 300, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 5])
+def test_pieces_of_any_size_by_any_number_of_threads_give_the_same(
+    original: Path, piece_bytes: int, threads: int
+) -> None:
+    """Rows longer than a piece, pieces that cut tensors, and files in one piece; scalars and tables alike."""
+    tensors: dict[str, torch.Tensor] = {}
+    for shard in original.glob("*.safetensors"):
+        tensors |= load_file(shard)
+    places = {name: torch.full(tensor.shape, torch.nan, dtype=torch.float64) for name, tensor in tensors.items()}
+    report = load_weights(original, places, lambda name: False, threads=threads, piece_bytes=piece_bytes)
+    assert all(torch.equal(places[name], tensor.double()) for name, tensor in tensors.items())
+    assert report.size == sum(tensor.numel() * tensor.itemsize for tensor in tensors.values())
+    assert report.files == len(list(original.glob("*.safetensors")))
+    assert "MB/s" in str(report)
+
+
+def test_a_place_may_take_its_rows_in_its_own_way(original: Path) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    for shard in original.glob("*.safetensors"):
+        tensors |= load_file(shard)
+
+    class Rows:
+        device = torch.device("cpu")
+
+        def __init__(self, shape: torch.Size) -> None:
+            self.shape = shape
+            self.taken: dict[int, torch.Tensor] = {}
+
+        def put(self, first: int, rows: torch.Tensor) -> None:
+            self.taken[first] = rows.clone()
+
+    places = {name: Rows(tensor.shape) for name, tensor in tensors.items()}
+    load_weights(original, places, lambda name: False, threads=2, piece_bytes=1000)
+    for name, tensor in tensors.items():
+        rows = [taken for _, taken in sorted(places[name].taken.items())]
+        assert torch.equal(torch.cat(rows).view(tensor.shape), tensor)
+    assert len(places[f"{LAYER}mlp.gate_proj.weight"].taken) == 80 // (1000 // (64 * 4)) + 1
+
+
+def test_headers_say_what_the_library_reads(original: Path) -> None:
+    for name, stored in read_shards(original).items():
+        tensor = load_file(stored.file)[name]
+        assert (stored.shape, stored.size) == (tuple(tensor.shape), tensor.numel() * tensor.itemsize)
+
+
+def with_header(directory: Path, header: bytes, data: bytes = b"") -> Path:
+    (directory / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "does not fit the file"),
+        ({"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}, "does not fit the file"),
+        ({"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}, "does not fit the file"),
+        ({"dtype": "F4", "shape": [1], "data_offsets": [0, 1]}, "values of type F4"),
+        ({"dtype": "F32", "shape": 3, "data_offsets": [0, 4]}, "not a safetensors file"),
+        ({"shape": [1], "data_offsets": [0, 4]}, "not a safetensors file"),
+    ],
+)
+def test_headers_that_lie_are_refused(tmp_path: Path, entry: dict[str, object], message: str) -> None:
+    with pytest.raises(WeightError, match=message):
+        read_shards(with_header(tmp_path, json.dumps({"x": entry}).encode(), b"1234"))
+
+
+@pytest.mark.parametrize("header", [b"[]", b"3", b"{", b'{"x": 1}'])
+def test_headers_that_are_no_map_are_refused(tmp_path: Path, header: bytes) -> None:
+    with pytest.raises(WeightError, match="not a safetensors file"):
+        read_shards(with_header(tmp_path, header))
+
+
+def test_a_file_that_ends_while_it_is_read(original: Path, tmp_path: Path) -> None:
+    """Truncated after its header was read: an error that names the tensor, from whichever thread meets it."""
+    file = tmp_path / "short.safetensors"
+    file.write_bytes(b"1234")
+    tensor = StoredTensor("x", file, "F32", (2,), 0, 8)
+    with pytest.raises(WeightError, match="ends inside tensor x"):
+        weights._read(tensor, 0, memoryview(bytearray(8)))

@@ -11,10 +11,11 @@ from photocall_engine.kernels import Kernels
 from photocall_engine.kernels.vision import choose_vision
 from photocall_engine.model.config import MergerConfig, ModelConfig, VisionConfig
 from photocall_engine.model.merger import MergerWeights, PatchMerger, allocate_merger
+from photocall_engine.model.shards import WeightError, read_shards
 from photocall_engine.model.text_weights import TextWeights, allocate_text, unneeded
 from photocall_engine.model.vision import VisionEncoder, VisionTower
 from photocall_engine.model.vision_weights import VisionWeights, allocate_vision
-from photocall_engine.model.weights import WeightError, load_weights, tensor_names
+from photocall_engine.model.weights import load_weights
 
 SeeingWeights: TypeAlias = VisionWeights | MergerWeights
 _HEAD = "lm_head.weight"
@@ -25,7 +26,7 @@ def read_weights(
     directory: Path, config: ModelConfig, device: torch.device, dtype: torch.dtype
 ) -> tuple[TextWeights, SeeingWeights | None]:
     """The checkpoint's tensors in their places. Raises WeightError."""
-    own_head = _HEAD in tensor_names(directory)
+    own_head = _HEAD in read_shards(directory)
     text, seeing = allocate(config, device, dtype, own_head)
     places = text.places | ({} if seeing is None else seeing.places)
     load_weights(directory, places, lambda name: unneeded(config, name))
