@@ -16,7 +16,7 @@ from types import FrameType
 
 import numpy as np
 
-from photocall import failpoints
+from photocall import failpoints, keys
 from photocall.blobs import open_blobs
 from photocall.connections import connect
 from photocall.grid import ProcessorConfig, ProcessorConfigError, grid_for
@@ -136,6 +136,8 @@ def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
 
 def serve(settings: EngineSettings, model: Model) -> None:
     """Put the parts together and run until a signal or a shutdown request. Raises DeviceLost or SelfTestError."""
+    if settings.engine_id in keys.LANES:
+        raise SettingsError("PHOTOCALL_ENGINE_ID", settings.engine_id, "a name that is no lane")
     engine_id = settings.engine_id or f"{socket.gethostname()}-{os.getpid()}"
     wire = Wire(settings.signing_key(), session=engine_id)
     client = connect(settings.redis_url)
@@ -143,7 +145,14 @@ def serve(settings: EngineSettings, model: Model) -> None:
     leases = LeaseBook(records)
     blobs = open_blobs(settings.blobs, settings.blob_bytes)
     intake = RedisIntake(
-        client, wire, records, blobs, leases, engine_id, model.processor.hash if model.processor else ""
+        client,
+        wire,
+        records,
+        blobs,
+        leases,
+        engine_id,
+        model.processor.hash if model.processor else "",
+        settings.hold_s,
     )
     outlet = RedisOutlet(records, leases, engine_id)
     build = partial(
@@ -167,7 +176,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
     failpoints.arm(settings)  # not before: the self-test is not the work that a test wants to see die
     engine: Engine = build(intake, outlet)
     pulse = Pulse(client, wire, leases, _info(engine, settings, engine_id, model.name, leases))
-    control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason))
+    control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason), engine.held.ask_release)
     log.info("ready", extra=fields(engine=engine_id, model=model.name, self_test_s=round(took_s, 3)))
     for part in (outlet, pulse, control, intake):
         part.start()

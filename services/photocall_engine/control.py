@@ -1,17 +1,17 @@
-"""The control channel: cancelled jobs and the word to shut down, read apart from the work so that neither waits."""
+"""The control channel: cancelled jobs, closed sessions and the word to shut down, read apart from the work."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import redis
 
 from photocall import keys
 from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
-from photocall.messages import InterruptRequest, Message, ShutdownRequest
+from photocall.messages import InterruptRequest, Message, ReleaseRequest, ShutdownRequest
 from photocall.streams import FIELD, counter
 from photocall.wire import Wire
 from photocall_engine.lease_book import LeaseBook
@@ -26,12 +26,19 @@ class Control:
     """A thread that reads the broadcast stream and this engine's own, from the time of its start on."""
 
     def __init__(
-        self, client: redis.Redis, wire: Wire, engine_id: str, leases: LeaseBook, shut_down: Callable[[str], None]
+        self,
+        client: redis.Redis,
+        wire: Wire,
+        engine_id: str,
+        leases: LeaseBook,
+        shut_down: Callable[[str], None],
+        release: Callable[[Iterable[str]], None] = lambda session_ids: None,
     ) -> None:
         self._redis = client
         self._wire = wire
         self._leases = leases
         self._shut_down = shut_down
+        self._release = release
         self._streams = (keys.CONTROL, keys.control(engine_id))
         self._after: dict[str, str] = {}
         self._stopped = threading.Event()
@@ -72,5 +79,7 @@ class Control:
             return
         if isinstance(message, InterruptRequest):
             self._leases.interrupt(message.job_ids)
+        elif isinstance(message, ReleaseRequest):
+            self._release(message.session_ids)
         elif isinstance(message, ShutdownRequest):
             self._shut_down(message.reason)

@@ -108,7 +108,8 @@ class HeldPrefixes:
         if turn.remember:
             kept = tuple(said(question, answer) for question, answer in zip(questions, answers, strict=True))
         tokens, size = (held.tokens, held.bytes) if held else (0, 0)
-        return TurnEnd(report, kept, tokens, size, turn.lease_s)
+        new = notices if running.held is None else notices[1:]
+        return TurnEnd(report, kept, tokens, size, turn.lease_s, tuple(new))
 
     def give_up(self, request: Request, notice: str = "") -> tuple[str, ...]:
         """A turn ended without an answer; what is held stays. Gives its notices."""

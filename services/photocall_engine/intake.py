@@ -1,9 +1,9 @@
 """RedisIntake: from stream entries to requests the engine can run.
 
-A thread fetches as much as the engine has room for: reads the lanes (interactive first), leases each job, loads its
-patch blobs. So the engine's loop never waits for Redis. Every entry ends in one way: taken, or acknowledged as a
-replay (the job has ended, is held, or is prep's again), or dead-lettered, or its job is sent back to prep because a
-blob has vanished.
+A thread fetches as much as the engine has room for: reads the engine's own stream and the lanes (interactive first),
+leases each job, loads its patch blobs, and a turn's transcript. So the engine's loop never waits for Redis. Every entry
+ends in one way: taken, or acknowledged as a replay (the job has ended, is held, or is prep's again), or dead-lettered,
+or its job is sent back to prep because a blob has vanished. Turns left for an engine that is gone are anyone's.
 
 A job that was in an engine when it died is a suspect: it runs alone, so that one that kills engines never takes its
 neighbours with it to the end of their attempts.
@@ -27,18 +27,21 @@ from redis.exceptions import ResponseError
 from photocall import keys
 from photocall.asks import Ask
 from photocall.blobs import BlobStore
-from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob, UnknownVersion
+from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob, UnknownSession, UnknownVersion
 from photocall.grid import PATCH_BYTES
 from photocall.jobs import JobRecord, Lease, Refused, StreamRef
-from photocall.keys import LANES, Lane
+from photocall.keys import LANES
 from photocall.logs import fields
-from photocall.messages import Header, Prepared
+from photocall.messages import Header, Prepared, TurnRequest
 from photocall.records import Records
+from photocall.scripts import Call, run
+from photocall.sessions import Remembered, read_transcript
 from photocall.streams import FIELD, DeadLetters, Entry, entries_of
 from photocall.wire import Wire, unpack
 from photocall_engine.edges import EngineRequest
 from photocall_engine.lease_book import LeaseBook
 from photocall_engine.runner import PatchImage
+from photocall_engine.transcript import Exchange, Turn
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +62,14 @@ class Ticket:
     ref: StreamRef
     queued_s: float  # in queues, before the engine took it
     prepare_s: float
+    prepared: list[dict[str, Any]]  # prep's descriptions of its own pictures
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
     """A message that offers a job, and the header of the request that caused it."""
 
-    message: Prepared
+    message: Prepared | TurnRequest
     cause: Header | None
 
 
@@ -81,6 +85,7 @@ class RedisIntake:
         leases: LeaseBook,
         engine_id: str,
         processor_hash: str,
+        hold_s: float = 300.0,
     ) -> None:
         self._redis = client
         self._wire = wire
@@ -89,13 +94,15 @@ class RedisIntake:
         self._leases = leases
         self._consumer = engine_id
         self._processor_hash = processor_hash
+        self._hold_s = hold_s
+        self._lanes = (engine_id, *LANES)
         self._dead = DeadLetters(client)
         self._ready: queue.SimpleQueue[EngineRequest] = queue.SimpleQueue()
         self._wanted = 0  # requests the engine has room for, beyond those that are ready or being fetched
         self._fetching = 0
         self._room = threading.Condition()
         self._stopped = threading.Event()
-        self._suspects: deque[tuple[Lane, Entry]] = deque()  # read, not leased
+        self._suspects: deque[tuple[str, Entry]] = deque()  # read, not leased
         self._alone = ""  # the suspect that runs, or was the last to
         self._reclaimed_at = float("-inf")
         self._grouped = False
@@ -181,31 +188,46 @@ class RedisIntake:
         self._alone = offer.message.job_id
         self._accept(lane, entry, offer)
 
-    def _entries(self, wanted: int) -> list[tuple[Lane, Entry]]:
-        found: list[tuple[Lane, Entry]] = []
+    def _entries(self, wanted: int) -> list[tuple[str, Entry]]:
+        found: list[tuple[str, Entry]] = []
         if time.monotonic() - self._reclaimed_at >= RECLAIM_EVERY_S:
             self._reclaimed_at = time.monotonic()
-            for lane in LANES:
+            for lane in self._lanes:
                 found += [(lane, entry) for entry in self._reclaim(lane, wanted)]
-        for lane in LANES:
+            for engine_id in self._orphaned():
+                entries = self._reclaim(engine_id, wanted) + self._read([engine_id], wanted, None)
+                found += [(engine_id, entry) for entry in entries]
+                self._forget_if_empty(engine_id)
+        for lane in self._lanes:
             if len(found) < wanted:
                 found += [(lane, entry) for entry in self._read([lane], wanted - len(found), None)]
         if not found:
-            streams = {keys.engine_stream(lane): lane for lane in LANES}
-            reply = self._read_reply(LANES, max(1, wanted // len(LANES)), BLOCK_MS)
+            streams = {keys.engine_stream(lane): lane for lane in self._lanes}
+            reply = self._read_reply(self._lanes, max(1, wanted // len(self._lanes)), BLOCK_MS)
             found = [(streams[stream.decode()], entry) for stream, entries in reply or () for entry in entries]
         return found
 
-    def _read(self, lanes: Collection[Lane], count: int, block_ms: int | None) -> list[Entry]:
+    def _read(self, lanes: Collection[str], count: int, block_ms: int | None) -> list[Entry]:
         return entries_of(self._read_reply(lanes, count, block_ms))
 
-    def _read_reply(self, lanes: Collection[Lane], count: int, block_ms: int | None) -> Any:
+    def _read_reply(self, lanes: Collection[str], count: int, block_ms: int | None) -> Any:
         streams = {keys.engine_stream(lane): ">" for lane in lanes}
         return self._redis.xreadgroup(
             keys.ENGINE_GROUP, self._consumer, cast(Any, streams), count=count, block=block_ms
         )
 
-    def _reclaim(self, lane: Lane, count: int) -> list[Entry]:
+    def _orphaned(self) -> list[str]:
+        """Engines that have a stream of their own and no heartbeat: nobody but the others will read it."""
+        engines = sorted(raw.decode() for raw in cast(Any, self._redis.smembers(keys.INBOXES)))
+        others = [engine_id for engine_id in engines if engine_id != self._consumer]
+        return [engine_id for engine_id in others if not self._redis.exists(keys.heartbeat(engine_id))]
+
+    def _forget_if_empty(self, engine_id: str) -> None:
+        """The stream of an engine that is gone goes, once what was left in it is gone too."""
+        own_keys = (keys.engine_stream(engine_id), keys.heartbeat(engine_id), keys.INBOXES)
+        run(self._redis, Call("forget_inbox", own_keys, (engine_id,), bool, job=False))
+
+    def _reclaim(self, lane: str, count: int) -> list[Entry]:
         """Entries that a dead engine had read; a job that is held is left to its lease, here and elsewhere."""
         stream = keys.engine_stream(lane)
         reply = cast(
@@ -222,11 +244,11 @@ class RedisIntake:
     def _read_message(self, entry: Entry) -> Offer:
         """Raises BadSignature, UnknownVersion or MalformedMessage."""
         envelope = self._wire.decode(entry[1].get(FIELD, b""))
-        if not isinstance(envelope.message, Prepared):
+        if not isinstance(envelope.message, Prepared | TurnRequest):
             raise MalformedMessage(f"{envelope.message.msg_type} does not belong on an engine stream")
         return Offer(envelope.message, envelope.parent_header)
 
-    def _accept(self, lane: Lane, entry: Entry, offer: Offer) -> None:
+    def _accept(self, lane: str, entry: Entry, offer: Offer) -> None:
         """Lease and load one entry's job; ready for the engine, unless it is a replay or goes elsewhere."""
         ref = StreamRef(lane, entry[0].decode())
         job_id = offer.message.job_id
@@ -240,6 +262,8 @@ class RedisIntake:
             request = self._load(self._records.get(job_id), lease, ref)
         except (UnknownJob, JobGone):  # deleted since
             self._acknowledge(ref)
+        except UnknownSession:
+            self._records.publish(lease, Refused("cancelled", "the session was closed"), ref)
         except (ValueError, LookupError, TypeError) as error:  # a record that cannot be read fails its own job
             log.exception("a job cannot be loaded", extra=fields(job=job_id))
             self._records.publish(lease, Refused("internal", f"the job cannot be loaded: {error}"), ref)
@@ -251,28 +275,47 @@ class RedisIntake:
 
     def _load(self, record: JobRecord, lease: Lease, ref: StreamRef) -> EngineRequest | None:
         """The request with its pictures; None when its job went elsewhere."""
+        ask = Ask.from_content(unpack(record.ask))
+        turn, remembered = self._turn(record)
+        described = {image["sha256"]: image for entry in remembered for image in entry.images}
+        described |= {image["sha256"]: image for image in record.prepared}
+        wanted = dict.fromkeys([*described, *(ask.images if turn else record.images)])
         images: dict[str, PatchImage] = {}
-        for described in record.prepared:
-            image = self._image(described)
+        for sha256 in wanted:
+            image = self._image(described[sha256]) if sha256 in described else None
             if image is None:
-                self._send_back(record, lease, ref, str(described.get("blob_key")))
+                why = str(described.get(sha256, {}).get("blob_key", "not every picture was prepared"))
+                self._send_back(record, lease, ref, why, tuple(wanted) if turn else ())
                 return None
-            images[described["sha256"]] = image
-        if images.keys() != set(record.images):
-            self._send_back(record, lease, ref, "not every picture was prepared")
-            return None
+            images[sha256] = image
         now = time.time()
         prepare_s = max(0.0, record.prepared_at - record.started_at) if record.prepared_at else 0.0
         return EngineRequest(
             job_id=record.job_id,
-            ask=Ask.from_content(unpack(record.ask)),
+            ask=ask,
             images=images,
             owner=record.owner,
             priority=record.priority,
             arrived_at=now,
             deadline_at=record.deadline_at,
-            ticket=Ticket(lease, ref, max(0.0, now - record.created_at - prepare_s), prepare_s),
+            ticket=Ticket(
+                lease,
+                ref,
+                max(0.0, now - record.created_at - prepare_s),
+                prepare_s,
+                [described[sha256] for sha256 in ask.images],
+            ),
+            turn=turn,
         )
+
+    def _turn(self, record: JobRecord) -> tuple[Turn | None, list[Remembered]]:
+        """What makes the job a turn, and the transcript it stands behind. Raises UnknownSession."""
+        if not record.session_id:
+            return None, []
+        session, remembered = read_transcript(self._redis, record.session_id)
+        history = tuple(Exchange(Ask.from_content(entry.ask), tuple(entry.said)) for entry in remembered)
+        turn = Turn(record.session_id, record.turn, session.state, history, record.remember, self._hold_s)
+        return turn, remembered
 
     def _image(self, described: dict[str, Any]) -> PatchImage | None:
         """A picture's patches; None when the blob has vanished, is not whole, or was made for another checkpoint."""
@@ -286,13 +329,15 @@ class RedisIntake:
         patches = np.frombuffer(data, dtype=np.uint8).reshape(height * width, PATCH_BYTES)
         return PatchImage(patches, height, width)
 
-    def _send_back(self, record: JobRecord, lease: Lease, ref: StreamRef, why: str) -> None:
+    def _send_back(
+        self, record: JobRecord, lease: Lease, ref: StreamRef, why: str, images: tuple[str, ...] = ()
+    ) -> None:
         if record.returns >= MAX_RETURNS:
             message = f"prepared pictures were missing {MAX_RETURNS + 1} times; do prep and engine share their blobs?"
             self._records.publish(lease, Refused("internal", message), ref)
             return
         log.warning("a patch blob is missing, back to prep", extra=fields(job=record.job_id, blob=why))
-        self._records.hand_back(lease, "preparing", ref)
+        self._records.hand_back(lease, "preparing", ref, images)
 
     def _acknowledge(self, ref: StreamRef) -> None:
         stream = keys.engine_stream(ref.lane)
@@ -302,7 +347,8 @@ class RedisIntake:
             pipe.execute()
 
     def _make_groups(self) -> None:
-        for lane in LANES:
+        self._redis.sadd(keys.INBOXES, self._consumer)
+        for lane in self._lanes:
             try:
                 self._redis.xgroup_create(keys.engine_stream(lane), keys.ENGINE_GROUP, id="0", mkstream=True)
             except ResponseError as error:

@@ -21,9 +21,11 @@ from photocall.logs import fields
 from photocall.messages import Progress, StreamText
 from photocall.records import Records
 from photocall.scripts import Call, run
+from photocall.sessions import Remembered
 from photocall_engine.edges import Answered, EngineRequest, Outcome, Refused
 from photocall_engine.intake import Ticket
 from photocall_engine.lease_book import LeaseBook
+from photocall_engine.transcript import TurnEnd
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ class RedisOutlet:
 
     def __init__(self, records: Records, leases: LeaseBook, engine_id: str) -> None:
         self._records = records
-        self._stream = keys.engine_stream(engine_id)
+        self._engine_id = engine_id
         self._leases = leases
         self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._giving_up = threading.Event()
@@ -72,7 +74,7 @@ class RedisOutlet:
         def write() -> None:
             if isinstance(outcome, Answered | Refused):
                 failpoints.reach("engine.publish")
-                self._records.publish(ticket.lease, _outcome(outcome, ticket), ticket.ref)
+                self._records.publish(ticket.lease, _outcome(outcome, request, self._engine_id), ticket.ref)
             else:
                 self._records.hand_back(ticket.lease, "running", ticket.ref)
 
@@ -95,7 +97,9 @@ class RedisOutlet:
 
     def released(self, session_id: str) -> None:
         """See Outlet. What another engine says it holds stays."""
-        call = Call("release_held", (keys.session_held(session_id),), (self._stream,), bool, job=False)
+        call = Call(
+            "release_held", (keys.session_held(session_id),), (keys.engine_stream(self._engine_id),), bool, job=False
+        )
         self._writes.put(_Write(session_id, lambda: run(self._records.redis, call), None))
 
     def _run(self) -> None:
@@ -124,11 +128,29 @@ class RedisOutlet:
                 retry_s = min(2 * retry_s, LAST_RETRY_S)
 
 
-def _outcome(outcome: Answered | Refused, ticket: Ticket) -> jobs.Outcome:
+def _outcome(outcome: Answered | Refused, request: EngineRequest, engine_id: str) -> jobs.Outcome:
     """The engine's outcome in the record's terms, with the time before the engine."""
+    ticket = cast(Ticket, request.ticket)
     if isinstance(outcome, Refused):
-        return jobs.Refused(outcome.code, outcome.message, outcome.data)
+        left = jobs.TurnLeft(notices=outcome.notices) if outcome.notices else None
+        return jobs.Refused(outcome.code, outcome.message, outcome.data, turn=left)
     timings = dict(outcome.timings)
     timings["queue"] = timings.get("queue", 0.0) + ticket.queued_s
     timings["prepare"] = ticket.prepare_s
-    return jobs.Answered(outcome.body, timings)
+    return jobs.Answered(outcome.body, timings, _left(outcome.turn, request, engine_id))
+
+
+def _left(end: TurnEnd | None, request: EngineRequest, engine_id: str) -> jobs.TurnLeft | None:
+    """What a turn leaves behind, in the record's terms."""
+    if end is None:
+        return None
+    entry = b""
+    if end.said is not None:
+        ticket = cast(Ticket, request.ticket)
+        ask = request.ask.to_content()
+        entry = Remembered(end.report["turn"], request.job_id, ask, list(end.said), ticket.prepared).pack()
+    holding = None
+    if end.tokens:
+        until = end.report["held"]["until"]
+        holding = jobs.Holding(engine_id, end.tokens, end.held_bytes, end.lease_s, until)
+    return jobs.TurnLeft(entry, holding, True, end.report["reused"], end.notices)

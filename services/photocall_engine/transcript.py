@@ -53,6 +53,7 @@ class TurnEnd:
     tokens: int  # of the prefix now held; 0: nothing
     held_bytes: int
     lease_s: float
+    notices: tuple[str, ...]  # what is new to the session among those of the report
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,11 @@ _ROWS = (
     ErrorRow("not_found", "Not found", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("method_not_allowed", "Method not allowed", False, 405, 405, "invalid_request", 405, _INVALID),
     ErrorRow("unknown_job", "Unknown job", False, 404, 404, "invalid_request", 404, _INVALID),
+    ErrorRow("unknown_session", "Unknown session", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("image_expired", "An image is not stored", False, 404, 404, "image_expired", 404, _INVALID),
     ErrorRow("body_slow", "The body did not arrive in time", False, 408, 408, "invalid_request", 408, _INVALID),
     ErrorRow("in_progress", "The first upload is still being read", False, 409, 409, "invalid_request", 409, _INVALID),
+    ErrorRow("session_full", "The session is full", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("job_gone", "The job has expired or was deleted", False, 410, 410, "invalid_request", 410, _INVALID),
     ErrorRow("body_too_large", "The request body is too large", False, 413, 413, "request_too_large", 413, _INVALID),
     ErrorRow("unsupported_type", "Unsupported content type", False, 415, 415, "invalid_request", 415, _INVALID),
@@ -72,6 +74,7 @@ _ROWS = (
     ErrorRow("request_too_big", "The request can never fit", True, 422, 400, "max_tokens_exceeded", 400, _INVALID),
     ErrorRow("unanswerable", "A question cannot be asked", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("cancelled", "The job was cancelled", True, 409, 409, "invalid_request", 409, _INVALID),
+    ErrorRow("replaced", "Replaced by a newer turn", True, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("abandoned", "Given up: nobody waits for it", True, 504, 529, "overloaded", 504, _SERVER),
     ErrorRow("deadline_exceeded", "The deadline passed", True, 504, 504, "overloaded", 504, _SERVER),
     ErrorRow("poison", "The process died three times on it", True, 500, 500, "server_error", 500, _SERVER),
@@ -116,6 +119,24 @@ class UnknownJob(PhotocallError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"unknown job {job_id!r}", job_id=job_id)
+
+
+class UnknownSession(PhotocallError):
+    """No such session for this caller: never made, closed, or its time to live has ended."""
+
+    code = "unknown_session"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"unknown session {session_id!r}", session_id=session_id)
+
+
+class SessionFull(PhotocallError):
+    """A bound on what one session, or one key's sessions, may hold is reached."""
+
+    code = "session_full"
+
+    def __init__(self, limit: str, held: int, allowed: int) -> None:
+        super().__init__(f"no more {limit}: {held} of {allowed}", limit=limit, held=held, allowed=allowed)
 
 
 class JobGone(PhotocallError):

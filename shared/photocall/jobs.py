@@ -49,6 +49,9 @@ class NewJob:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     view: Mapping[str, Any] = field(default_factory=dict)  # how the shape shows the answers; empty: as they are
     body_bytes: int = 0  # kept for it while it is live: pictures and ask
+    session_id: str = ""  # it is a turn of this session
+    remember: bool = True  # a turn: it stays in the transcript
+    to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,30 @@ class Lease:
 class StreamRef:
     """An entry of an engine stream, to acknowledge with the answer."""
 
-    lane: Lane
+    lane: str  # a lane, or the id of the engine whose own stream it is
     entry_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A session's prefix in an engine's pools."""
+
+    engine_id: str
+    tokens: int
+    bytes: int
+    lease_s: float
+    until: float  # seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLeft:
+    """What the end of a turn changes in its session."""
+
+    entry: bytes = b""  # of the transcript; empty: none
+    holding: Holding | None = None  # None with `says_held`: nothing is held any more
+    says_held: bool = False  # False: what is held is not changed by this turn
+    reused: int = 0  # tokens of the prefix that was held
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +109,7 @@ class Answered:
 
     body: Mapping[str, Any]
     timings: Mapping[str, float] = field(default_factory=dict)
+    turn: TurnLeft | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +120,7 @@ class Refused:
     message: str
     data: Mapping[str, Any] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
+    turn: TurnLeft | None = None
 
     def to_error(self) -> dict[str, Any]:
         """The `error` of the record."""
@@ -138,6 +165,9 @@ class JobRecord:
     request_hash: str
     idempotency_key: str | None
     body_bytes: int  # kept for it while it is live: pictures and ask
+    session_id: str  # of a turn; empty for other jobs
+    turn: int  # its number in the session, from 1
+    remember: bool
     header: Header
 
     @classmethod
@@ -186,5 +216,8 @@ class JobRecord:
             request_hash=word("request_hash"),
             idempotency_key=word("idempotency_key") or None,
             body_bytes=int(real("body_bytes")),
+            session_id=word("session").rpartition(":")[2],
+            turn=int(real("turn")),
+            remember=word("remember") != "0",
             header=packed("header"),
         )

@@ -20,6 +20,7 @@ WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
 CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
 ENGINES = PREFIX + "engines"  # zset: engine id by its last heartbeat
 DEAD = PREFIX + "dead"  # stream: dead letters, with the reason and where they came from
+INBOXES = PREFIX + "inboxes"  # set: engines that have, or had, a stream of their own
 ENGINE_GROUP = "engine"  # consumer group of the engine streams
 
 PREP_QUEUE: dict[Lane, str] = {"interactive": "prep", "batch": "prep-batch"}  # RQ queue of each lane
@@ -81,9 +82,34 @@ def session(session_id: str) -> str:
     return f"{PREFIX}session:{session_id}"
 
 
+def session_line(session_id: str) -> str:
+    """List: the session's unfinished turns, in order."""
+    return f"{session(session_id)}:line"
+
+
+def session_transcript(session_id: str) -> str:
+    """List: its answered turns."""
+    return f"{session(session_id)}:transcript"
+
+
+def session_events(session_id: str) -> str:
+    """Capped stream: the events of all its turns."""
+    return f"{session(session_id)}:events"
+
+
+def session_notices(session_id: str) -> str:
+    """List: what its turns had to say about how they ran, the first and the last ones."""
+    return f"{session(session_id)}:notices"
+
+
 def session_held(session_id: str) -> str:
     """Hash with a TTL: which engine holds the session's prefix, and how much of it."""
     return f"{session(session_id)}:held"
+
+
+def sessions(owner: str) -> str:
+    """Zset: the owner's session ids by creation time; some may be gone."""
+    return f"{PREFIX}sessions:{owner}"
 
 
 def control(engine_id: str) -> str:

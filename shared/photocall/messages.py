@@ -99,6 +99,18 @@ class Prepared(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnRequest(Message):
+    """A turn of a session that the engine can take; as `prepared`, but never an event."""
+
+    msg_type: ClassVar[str] = "turn_request"
+    channel: ClassVar[str] = "shell"
+    job_id: str
+    attempt: int
+    images: list[dict[str, Any]]
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Status(Message):
     """`busy` at once when a stage takes the job, `idle` after the job's last event."""
 
@@ -163,6 +175,15 @@ class InterruptRequest(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseRequest(Message):
+    """Hold nothing of these sessions any more: they are closed."""
+
+    msg_type: ClassVar[str] = "release_request"
+    channel: ClassVar[str] = "control"
+    session_ids: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownRequest(Message):
     """Stop taking jobs, finish or hand back those that run, and exit."""
 
@@ -199,12 +220,14 @@ TYPES: Mapping[str, type[Message]] = {
         DecideRequest,
         RqValue,
         Prepared,
+        TurnRequest,
         Status,
         Progress,
         StreamText,
         Result,
         Error,
         InterruptRequest,
+        ReleaseRequest,
         ShutdownRequest,
         EngineInfo,
     )

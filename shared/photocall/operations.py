@@ -6,12 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from photocall import keys
-from photocall.errors import IdempotencyMismatch, QueueFull, StoreFull, UnknownImage
-from photocall.jobs import Accepted, Answered, JobRecord, JobStatus, Lease, NewJob, Outcome, Stage, StreamRef
+from photocall.errors import IdempotencyMismatch, QueueFull, SessionFull, StoreFull, UnknownImage, UnknownSession
+from photocall.jobs import (
+    Accepted,
+    Answered,
+    JobRecord,
+    JobStatus,
+    Lease,
+    NewJob,
+    Outcome,
+    Stage,
+    StreamRef,
+    TurnLeft,
+)
 from photocall.messages import (
     DecideRequest,
     Error,
@@ -22,6 +33,7 @@ from photocall.messages import (
     Result,
     Status,
     StreamText,
+    TurnRequest,
     new_header,
 )
 from photocall.scripts import Argument, Call
@@ -50,6 +62,8 @@ class Policy:
     max_jobs_per_owner: int = 512
     max_bytes: int = 1 << 30
     max_bytes_per_owner: int = 1 << 29
+    max_turns_waiting: int = 16  # of one session, the running one among them
+    max_turns: int = 256  # in one transcript
 
     @classmethod
     def from_settings(cls, settings: SharedSettings) -> Policy:
@@ -87,12 +101,18 @@ class Operations:
         )
 
     def accept(self, new: NewJob, now: float | None = None) -> Call[Accepted]:
-        """Write a job and its way on. Raises IdempotencyMismatch, QueueFull, StoreFull or UnknownImage."""
+        """Write a job and its way on.
+
+        Raises IdempotencyMismatch, QueueFull, StoreFull, UnknownImage, UnknownSession or SessionFull.
+        """
         header = new_header(DecideRequest.msg_type, self.wire.session)
         deadline = min(new.deadline_at, new.created_at + MAX_AGE_S)
-        stage: Stage = "preparing" if new.images else "running"
+        to_prepare = bool(new.images) if new.to_prepare is None else new.to_prepare
+        stage: Stage = "preparing" if to_prepare else "running"
         idempotency = keys.idempotency(new.owner, new.idempotency_key) if new.idempotency_key else ""
-        message = b"" if new.images else self.wire.encode(Prepared(new.job_id, 1, []), cause=header)
+        offer = TurnRequest(new.job_id, 1, [], new.session_id) if new.session_id else Prepared(new.job_id, 1, [])
+        message = b"" if to_prepare else self.wire.encode(offer, cause=header)
+        session = keys.session(new.session_id) if new.session_id else ""
         fields: dict[str, Argument] = {
             "owner": new.owner,
             "shape": new.shape,
@@ -115,7 +135,10 @@ class Operations:
             "lease_until": "0",
             "header": pack(dict(header)),
         }
-        own_keys = (idempotency or keys.job(new.job_id), keys.index(new.owner), keys.engine_stream(new.priority))
+        if session:
+            fields |= {"session": session, "remember": int(new.remember)}
+        mine = keys.job(new.job_id)
+        own_keys = (idempotency or mine, keys.index(new.owner), keys.engine_stream(new.priority), session or mine)
         args: tuple[Argument, ...] = (
             new.owner,
             new.request_hash,
@@ -127,6 +150,8 @@ class Operations:
             self.policy.outbox_grace_s,
             message,
             " ".join(new.images),
+            self.policy.max_turns_waiting,
+            self.policy.max_turns,
         )
         pairs = tuple(part for pair in fields.items() for part in pair)
 
@@ -167,15 +192,22 @@ class Operations:
     def prepared(self, lease: Lease, record: JobRecord, images: Sequence[Mapping[str, Any]]) -> Call[bool]:
         """Prep is done: over to the engine."""
         described = [dict(image) for image in images]
-        message = self.wire.encode(Prepared(lease.job_id, lease.attempt, described), cause=lease.cause)
+        event = self.wire.encode(Prepared(lease.job_id, lease.attempt, described), cause=lease.cause)
+        message = self._offer(record, lease.attempt, described, lease.cause)
         cancelled, cancelled_event = self._cancelled(lease.job_id, lease.cause)
-        args = (lease.fence, pack(described), message, cancelled, cancelled_event, self._idle(lease))
+        args = (lease.fence, pack(described), message, cancelled, cancelled_event, self._idle(lease), event)
         return self._call("prepared", lease.job_id, (keys.engine_stream(record.priority),), args, bool)
 
     def hand_back(
-        self, lease: Lease, record: JobRecord, stage: Stage, ack: StreamRef | None = None, now: float | None = None
+        self,
+        lease: Lease,
+        record: JobRecord,
+        stage: Stage,
+        ack: StreamRef | None = None,
+        images: Sequence[str] = (),
+        now: float | None = None,
     ) -> Call[bool]:
-        """Give a job back to a stage, unfinished and not counted against it."""
+        """Give a job back to a stage, not counted against it. `images`: all that it turned out to need."""
         message = self.engine_message(record, lease.attempt) if stage == "running" else b""
         cancelled, cancelled_event = self._cancelled(lease.job_id, lease.cause)
         own_keys = (keys.engine_stream(record.priority), keys.engine_stream(ack.lane if ack else record.priority))
@@ -189,6 +221,7 @@ class Operations:
             cancelled,
             cancelled_event,
             self._idle(lease),
+            " ".join(images),
         )
         return self._call("hand_back", lease.job_id, own_keys, args, bool, now)
 
@@ -216,6 +249,7 @@ class Operations:
             self._idle(lease),
             cancelled,
             cancelled_event,
+            *_left(outcome.turn or TurnLeft()),
             *(part for pair in fields.items() for part in pair),
         )
         stream = keys.engine_stream(ack.lane if ack else "interactive")
@@ -234,8 +268,19 @@ class Operations:
 
     def cancel(self, record: JobRecord, now: float | None = None) -> Call[JobStatus | None]:
         """Cancel a job; the state after it, or None when it is gone."""
-        error, event = self._cancelled(record.job_id, record.header)
-        args = (error, event, self.idle(record), self._interrupt(record.job_id), CONTROL_LIMIT)
+        return self._cancel(record, {"code": "cancelled", "message": "the job was cancelled"}, False, now)
+
+    def replace(self, record: JobRecord, by: str, now: float | None = None) -> Call[JobStatus | None]:
+        """Cancel a turn for a newer one, unless an engine is at it; the state after it, or None when it is gone."""
+        error = {"code": "replaced", "message": "replaced by a newer turn of its session", "replaced_by": by}
+        return self._cancel(record, error, True, now)
+
+    def _cancel(
+        self, record: JobRecord, error: Mapping[str, Any], unless_running: bool, now: float | None
+    ) -> Call[JobStatus | None]:
+        event = self.wire.encode(Error(record.job_id, JobStatus.CANCELLED.value, dict(error)), cause=record.header)
+        interrupt = self._interrupt(record.job_id)
+        args = (pack(dict(error)), event, self.idle(record), interrupt, CONTROL_LIMIT, int(unless_running))
 
         def parse(found: bytes | None) -> JobStatus | None:
             return None if found is None else JobStatus(found.decode())
@@ -292,7 +337,12 @@ class Operations:
 
     def engine_message(self, record: JobRecord, attempt: int) -> bytes:
         """The message that offers a job to the engine (again)."""
-        return self.wire.encode(Prepared(record.job_id, attempt, record.prepared), cause=record.header)
+        return self._offer(record, attempt, record.prepared, record.header)
+
+    def _offer(self, record: JobRecord, attempt: int, images: list[dict[str, Any]], cause: Header) -> bytes:
+        if record.session_id:
+            return self.wire.encode(TurnRequest(record.job_id, attempt, images, record.session_id), cause=cause)
+        return self.wire.encode(Prepared(record.job_id, attempt, images), cause=cause)
 
     def idle(self, record: JobRecord) -> bytes:
         """The last event of a job."""
@@ -346,6 +396,17 @@ class Operations:
         return Call(script, (*job_keys, *own_keys), (*job_args, *args), parse)
 
 
+def _left(turn: TurnLeft) -> tuple[Argument, ...]:
+    """What publish.lua is told of a turn."""
+    notices = pack(list(turn.notices)) if turn.notices else b""
+    if turn.holding is None:
+        return turn.entry, "-" if turn.says_held else "", "", "", "0", turn.reused, notices
+    engine_id, lease_ms = turn.holding.engine_id, max(1, round(1000 * turn.holding.lease_s))
+    shown = pack(asdict(turn.holding))
+    stream, heartbeat = keys.engine_stream(engine_id), keys.heartbeat(engine_id)
+    return turn.entry, stream, heartbeat, shown, lease_ms, turn.reused, notices
+
+
 def _accepted(found: list[Any], new: NewJob) -> Accepted:
     kind = found[0].decode()
     match kind:
@@ -359,4 +420,8 @@ def _accepted(found: list[Any], new: NewJob) -> Accepted:
             raise QueueFull(found[1].decode(), int(found[2]), int(found[3]))
         case "image":
             raise UnknownImage(found[1].decode())
+        case "session":
+            raise UnknownSession(new.session_id)
+        case "full":
+            raise SessionFull(found[1].decode(), int(found[2]), int(found[3]))
     raise ValueError(f"accept.lua gave {found!r}")

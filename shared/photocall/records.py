@@ -56,7 +56,7 @@ class Records:
         self._clock = clock
 
     def accept(self, new: NewJob) -> Accepted:
-        """Keep a job. Raises IdempotencyMismatch, QueueFull, StoreFull or UnknownImage; then nothing was written."""
+        """Keep a job. Raises what Operations.accept says; then nothing was written."""
         return run(self.redis, self.operations.accept(new, self._now()))
 
     def get(self, job_id: str) -> JobRecord:
@@ -88,13 +88,13 @@ class Records:
         """Compare and set the state; False when the job was not in `from_` under this fence."""
         return run(self.redis, self.operations.transition(job_id, fence, from_, to, fields, self._now()))
 
-    def hand_back(self, lease: Lease, stage: Stage, ack: StreamRef | None = None) -> bool:
-        """Give a job back for `stage`, not counted as a failure."""
+    def hand_back(self, lease: Lease, stage: Stage, ack: StreamRef | None = None, images: Sequence[str] = ()) -> bool:
+        """Give a job back for `stage`, not counted as a failure. `images`: all that it turned out to need."""
         try:
             record = self.get(lease.job_id)
         except (JobGone, UnknownJob):
             return False
-        return run(self.redis, self.operations.hand_back(lease, record, stage, ack, self._now()))
+        return run(self.redis, self.operations.hand_back(lease, record, stage, ack, images, self._now()))
 
     def prepared(self, lease: Lease, images: Sequence[Mapping[str, Any]]) -> bool:
         """Hand a prepared job over to the engine; False when the lease is lost or the job cancelled."""
@@ -184,6 +184,10 @@ class AsyncRecords:
         """See Records.cancel."""
         await run_async(self.redis, self.operations.cancel(await self.get(job_id), self._now()))
         return await self.get(job_id)
+
+    async def replace(self, job_id: str, by: str) -> None:
+        """Cancel a waiting turn for a newer one, `by`. Raises UnknownJob or JobGone."""
+        await run_async(self.redis, self.operations.replace(await self.get(job_id), by, self._now()))
 
     async def delete(self, job_id: str) -> None:
         """See Records.delete."""

@@ -243,6 +243,7 @@ class EngineSettings(SharedSettings):
     max_requests: int = setting("PHOTOCALL_MAX_REQUESTS", 64, integer(1), "requests in the engine at once")
     engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
+    hold_s: float = setting("PHOTOCALL_SESSION_HOLD_S", 300.0, seconds(1.0), "a session's K/V is held so long at most")
 
 
 @dataclass(frozen=True, kw_only=True)

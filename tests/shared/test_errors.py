@@ -53,6 +53,7 @@ LATE = {
     "request_too_big",
     "unanswerable",
     "cancelled",
+    "replaced",
     "abandoned",
     "deadline_exceeded",
     "poison",

@@ -4,6 +4,9 @@
 --       7 image key prefix  8 event limit  9 wake channel
 -- A script's own keys start at KEYS[10], its own arguments at ARGV[10].
 --
+-- A turn of a session has the session's key in its field `session`, and stands in the session's line; the session's other
+-- keys begin with that key (keys.py).
+--
 -- Order of writes: Redis checks for memory at a script's first write only, and only at commands that need memory. So a
 -- script that must pass when memory is full starts with a removal, and one that must fail whole starts with an HSET.
 
@@ -28,15 +31,74 @@ local function number(field)
   return tonumber(get(field) or '0')
 end
 
--- The record changed: a new ETag, and whoever waits reads again.
+-- The key of the session that the job is a turn of; nothing for another job, or when the session is gone.
+local function session_of()
+  local session = get('session')
+  if session and session ~= '' and redis.call('EXISTS', session) == 1 then return session end
+end
+
+-- Whoever waits reads again.
+local function wake()
+  redis.call('PUBLISH', wake_channel, job_id)
+  local session = get('session')
+  if session and session ~= '' then redis.call('PUBLISH', wake_channel, string.match(session, '[^:]+$')) end
+end
+
+-- The record changed: a new ETag, too.
 local function changed()
   redis.call('HINCRBY', JOB, 'version', 1)
-  redis.call('PUBLISH', wake_channel, job_id)
+  wake()
 end
 
 local function emit(event)
   if event and event ~= '' then
     redis.call('XADD', EVENTS, 'MAXLEN', '=', event_limit, '*', 'm', event)
+    local session = session_of()
+    if session then
+      redis.call('XADD', session .. ':events', 'MAXLEN', '=', event_limit, '*', 'm', event)
+      local ttl = redis.call('TTL', session) -- none while a turn is unfinished
+      if ttl > 0 then redis.call('EXPIRE', session .. ':events', ttl) end
+    end
+  end
+end
+
+-- The stream of the engine that holds the session's prefix, while that engine lives; else the stream given.
+local function nearest(session, stream)
+  local held = redis.call('HMGET', session .. ':held', 'stream', 'heartbeat')
+  if held[1] and redis.call('EXISTS', held[2]) == 1 then return held[1] end
+  return stream
+end
+
+-- Offer the job to the engines. A turn behind others of its session is kept back until `leave_line` calls it.
+local function offer(stream, message)
+  local session = session_of()
+  if session then
+    if redis.call('LINDEX', session .. ':line', 0) ~= job_id then
+      redis.call('HSET', JOB, 'offer', message, 'offer_to', stream)
+      return
+    end
+    stream = nearest(session, stream)
+  end
+  redis.call('XADD', stream, '*', 'm', message)
+end
+
+-- A turn is over: the next one of its session goes to the engines, if it is ready for them.
+local function leave_line()
+  local session = session_of()
+  if not session then return end
+  redis.call('LREM', session .. ':line', 0, job_id)
+  local next_id = redis.call('LINDEX', session .. ':line', 0)
+  if next_id then
+    local next_job = string.sub(JOB, 1, #JOB - #job_id) .. next_id
+    local kept_back = redis.call('HMGET', next_job, 'offer', 'offer_to')
+    if kept_back[1] then
+      redis.call('HDEL', next_job, 'offer', 'offer_to')
+      redis.call('XADD', nearest(session, kept_back[2]), '*', 'm', kept_back[1])
+    end
+  else
+    for _, part in ipairs({ '', ':transcript', ':events', ':notices' }) do
+      redis.call('EXPIRE', session .. part, redis.call('HGET', session, 'ttl_s'))
+    end
   end
 end
 
@@ -82,7 +144,7 @@ local function finish(status, fields)
   redis.call('ZREM', LEASES, job_id)
   redis.call('ZREM', DEADLINES, job_id)
   redis.call('ZREM', OUTBOX, job_id)
-  redis.call('HDEL', JOB, 'ask', 'prepared')
+  redis.call('HDEL', JOB, 'ask', 'prepared', 'offer')
   leave_depth()
   release_images()
   redis.call('EXPIRE', JOB, job_ttl)
@@ -91,13 +153,15 @@ local function finish(status, fields)
   redis.call('ZADD', ENDED, now + job_ttl, get('owner') .. '/' .. job_id)
   local idempotency = get('idempotency')
   if idempotency and idempotency ~= '' then redis.call('EXPIRE', idempotency, job_ttl) end
+  leave_line()
   changed()
 end
 
--- Ends a job that was being cancelled, whatever its holder wanted to write.
+-- Ends a job that was being cancelled, whatever its holder wanted to write, with the reason that was given first.
 local function finish_cancelled(error, error_event, idle_event)
   redis.call('ZREM', LEASES, job_id)
-  emit(error_event)
+  error = get('cancel_error') or error
+  emit(get('cancel_event') or error_event)
   emit(idle_event)
   finish('cancelled', { 'error', error })
 end

@@ -1,12 +1,14 @@
 -- A new job: record, idempotency entry, image references, byte budget, index entry, and the way on, all or nothing.
 -- KEYS  10 idempotency entry (or the job's own key when there is none)  11 the owner's index  12 engine stream
+--       13 the session (or the job's own key when it is no turn)
 -- ARGV  10 owner  11 request hash  12 max share of maxmemory  13 max jobs  14 max jobs of the owner  15 max bytes
 --       16 max bytes of the owner  17 body bytes  18 deadline  19 created at  20 outbox grace
---       21 engine message ('' = goes to prep)  22 image hashes, by blanks  23... HSET pairs of the record
+--       21 engine message ('' = goes to prep)  22 image hashes, by blanks  23 max turns waiting  24 max turns
+--       25... HSET pairs of the record
 -- Gives {'created', id} | {'replay', id} | {'mismatch'} | {'memory', used, allowed} | {'depth', limit, held, allowed}
---       | {'image', hash}
+--       | {'image', hash} | {'session'} | {'full', limit, held, allowed}
 
-local IDEMPOTENCY, INDEX, STREAM = KEYS[10], KEYS[11], KEYS[12]
+local IDEMPOTENCY, INDEX, STREAM, SESSION = KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local owner, request_hash, share = ARGV[10], ARGV[11], tonumber(ARGV[12])
 local body_bytes, deadline, created_at, engine_message = tonumber(ARGV[17]), ARGV[18], ARGV[19], ARGV[21]
 
@@ -38,7 +40,20 @@ for sha in string.gmatch(ARGV[22], '%S+') do
   if redis.call('HEXISTS', image_prefix .. sha, 'owner:' .. owner) == 0 then return { 'image', sha } end
 end
 
-redis.call('HSET', JOB, unpack(ARGV, 23))
+if SESSION ~= JOB then
+  if redis.call('HGET', SESSION, 'owner') ~= owner then return { 'session' } end
+  local waiting = redis.call('LLEN', SESSION .. ':line')
+  if waiting >= tonumber(ARGV[23]) then return { 'depth', 'turns of this session', waiting, tonumber(ARGV[23]) } end
+  local turns = redis.call('LLEN', SESSION .. ':transcript')
+  if turns >= tonumber(ARGV[24]) then return { 'full', 'turns', turns, tonumber(ARGV[24]) } end
+end
+
+redis.call('HSET', JOB, unpack(ARGV, 25))
+if SESSION ~= JOB then
+  redis.call('HSET', JOB, 'turn', redis.call('HINCRBY', SESSION, 'turns', 1))
+  redis.call('RPUSH', SESSION .. ':line', job_id)
+  for _, part in ipairs({ '', ':transcript', ':events', ':notices' }) do redis.call('PERSIST', SESSION .. part) end
+end
 for sha in string.gmatch(ARGV[22], '%S+') do
   redis.call('HINCRBY', image_prefix .. sha, 'refs', 1)
   redis.call('PERSIST', image_prefix .. sha)
@@ -50,6 +65,6 @@ if IDEMPOTENCY ~= JOB then redis.call('HSET', IDEMPOTENCY, 'job', job_id, 'hash'
 if engine_message == '' then
   redis.call('ZADD', OUTBOX, now + tonumber(ARGV[20]), job_id)
 else
-  redis.call('XADD', STREAM, '*', 'm', engine_message)
+  offer(STREAM, engine_message)
 end
 return { 'created', job_id }

@@ -14,6 +14,7 @@ redis.call('ZREM', KEYS[10], job_id)
 if LIVE[status] then
   leave_depth()
   release_images()
+  leave_line()
   if held then redis.call('XADD', KEYS[11], 'MAXLEN', '~', ARGV[11], '*', 'm', ARGV[10]) end
 end
 redis.call('DEL', JOB, EVENTS)

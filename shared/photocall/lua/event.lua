@@ -15,5 +15,5 @@ if ARGV[15] ~= '' then
   redis.call('HINCRBY', JOB, 'version', 1)
 end
 emit(ARGV[11])
-redis.call('PUBLISH', wake_channel, job_id)
+wake()
 return -1
