@@ -16,6 +16,7 @@ from photocall.images import AsyncImageStore
 from photocall.operations import Policy
 from photocall.queueing import PrepQueues
 from photocall.records import AsyncRecords, Records
+from photocall.sessions import AsyncSessions
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
@@ -31,7 +32,7 @@ from photocall_gateway.models import ModelNames
 from photocall_gateway.openapi import document
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
-from photocall_gateway.routes import decisions, health, images, jobs, models, systemone
+from photocall_gateway.routes import decisions, health, images, jobs, models, sessions, systemone
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
@@ -40,6 +41,7 @@ from photocall_gateway.waiting import WakeReader
 
 ROUTES: list[Described | DescribedSocket] = [
     *jobs.ROUTES,
+    *sessions.ROUTES,
     *systemone.ROUTES,
     *decisions.ROUTES,
     *images.ROUTES,
@@ -75,6 +77,7 @@ def create_app(
         records=records,
         images=store,
         events=AsyncEvents(client, wire, policy.event_limit),
+        sessions=AsyncSessions(records, wire),
         dispatcher=dispatcher,
         sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),
         wakes=wakes,

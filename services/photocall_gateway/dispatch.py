@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 from redis.exceptions import RedisError
@@ -30,6 +31,15 @@ from photocall_gateway.parsing import ParsedRequest
 from photocall_gateway.problems import RETRY_AFTER_S
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOf:
+    """What makes a request a turn: its session, the pictures of the transcript, and whether it stays in there."""
+
+    session_id: str
+    images: tuple[str, ...]
+    remember: bool
 
 
 class PrepQueue(Protocol):
@@ -72,21 +82,23 @@ class Dispatcher:
         idempotency_key: str | None = None,
         metadata: dict[str, str] | None = None,
         after_response: BackgroundTasks | None = None,
+        turn: TurnOf | None = None,
     ) -> Accepted:
         """Keep a request. When this returns, its job ends in an answer or a clear error.
 
         The queue follows at once, or with `after_response` when the caller has its answer already.
-        Raises IdempotencyMismatch, UnknownImage, QueueFull and StoreFull with a time to come back, or Redis' errors:
-        then no job was accepted.
+        Raises IdempotencyMismatch, UnknownImage, QueueFull and StoreFull with a time to come back, UnknownSession,
+        SessionFull, or Redis' errors: then no job was accepted.
         """
         now = time.time()
+        own = request.ask.images
         ask = pack(request.ask.to_content())
         new = NewJob(
             job_id=f"job_{secrets.token_hex(12)}",
             owner=owner,
             shape=shape,
             ask=ask,
-            images=request.ask.images,
+            images=own if turn is None else tuple(dict.fromkeys((*turn.images, *own))),
             priority=priority,
             created_at=now,
             deadline_at=now + deadline_s,
@@ -96,10 +108,13 @@ class Dispatcher:
             view=request.view,
             # What is kept, not what came: a compressed body may become a thousand times its size.
             body_bytes=len(ask) + sum(map(len, request.images.values())),
+            session_id=turn.session_id if turn else "",
+            remember=turn.remember if turn else True,
+            to_prepare=bool(own),
         )
         try:
             if request.images:
-                stored = [sha256 for sha256 in new.images if sha256 not in request.images]
+                stored = [sha256 for sha256 in own if sha256 not in request.images]
                 await self._records.check_room(new, stored)
             for sha256, data in request.images.items():
                 await self._images.put(sha256, data, owner)
@@ -109,9 +124,9 @@ class Dispatcher:
             raise
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()
-            if new.images and after_response is not None:
+            if own and after_response is not None:
                 after_response.add_task(self._enqueue, new)
-            elif new.images:
+            elif own:
                 await self._enqueue(new)
         return accepted
 

@@ -1,21 +1,33 @@
-"""A job's events as server-sent events: resumable, ended when the job is."""
+"""Event streams of the service as server-sent events: resumable, ended when what they are about is.
+
+A `Subject` is what a stream is about: a job, a session, or anything else that has a capped event stream, an id on the
+wake channel and a state to show. `follow` yields what is new; `sse` writes it down.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
-from photocall.errors import JobGone, UnknownJob
+from photocall import keys
+from photocall.errors import JobGone, UnknownJob, UnknownSession
 from photocall.messages import Error, Message, Prepared, Progress, Result, Status, StreamText
+from photocall.questions import InvalidField
 from photocall.records import AsyncRecords
+from photocall.sessions import AsyncSessions
 from photocall.streams import AsyncEvents, Event
 from photocall_gateway.draining import Drain
 from photocall_gateway.job_object import job_object
+from photocall_gateway.session_object import session_object
 from photocall_gateway.waiting import WakeReader
 
 KEEPALIVE_S = 15.0
@@ -23,41 +35,105 @@ REREAD_S = 5.0
 _PAGE = 100
 
 
-async def sse(
-    job_id: str, last_event_id: str | None, records: AsyncRecords, events: AsyncEvents, wakes: WakeReader, drain: Drain
-) -> AsyncIterator[bytes]:
-    """The events behind `last_event_id` as they come, until the job has ended, or this process leaves.
+class Subject(Protocol):
+    """What a stream of events is about."""
 
-    A client whose last event has left the capped stream gets one `snapshot` of the job first.
+    @property
+    def stream(self) -> str:
+        """The key of its events."""
+
+    @property
+    def wake_id(self) -> str:
+        """What the wake channel calls it."""
+
+    async def look(self) -> tuple[dict[str, Any], bool] | None:
+        """The object as a caller sees it, and whether no event will follow those there are; None: it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvents:
+    """The events of a job."""
+
+    records: AsyncRecords
+    wake_id: str
+
+    @property
+    def stream(self) -> str:
+        return keys.events(self.wake_id)
+
+    async def look(self) -> tuple[dict[str, Any], bool] | None:
+        try:
+            record = await self.records.get(self.wake_id)
+        except (JobGone, UnknownJob):
+            return None
+        return job_object(record), record.status.terminal
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvents:
+    """The events of all turns of a session; they go on until it is closed."""
+
+    sessions: AsyncSessions
+    wake_id: str
+
+    @property
+    def stream(self) -> str:
+        return keys.session_events(self.wake_id)
+
+    async def look(self) -> tuple[dict[str, Any], bool] | None:
+        try:
+            return session_object(await self.sessions.view(self.wake_id)), False
+        except UnknownSession:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One event for a caller. `event_id` is None for a snapshot, which no stream holds; `envelope` with it."""
+
+    kind: str
+    data: dict[str, Any]
+    event_id: str | None = None
+    event: Event | None = None
+
+
+async def follow(
+    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, drain: Drain
+) -> AsyncIterator[Shown | None]:
+    """The events behind `last_event_id` as they come, until there are no more, or this process leaves.
+
+    A reader whose last event has left the capped stream gets one `snapshot` first. None: nothing for a while.
     """
     after = last_event_id or "0"
     loop = asyncio.get_running_loop()
     quiet_since = loop.time()
-    with wakes.listen(job_id) as woken:
+    with wakes.listen(subject.wake_id) as woken:
         behind = last_event_id is not None
         while not drain.started:
             woken.clear()
             page: list[Event] = []
+            ended = False
             try:
-                # The record first: events written before its end are then all there to be read.
-                record = await records.get(job_id)
-                terminal = record.status.terminal
-                if behind and await events.lost(job_id, after):
-                    yield _event("snapshot", job_object(record))
+                # The object first: events written before its end are then all there to be read.
+                found = await subject.look()
+                if found is None:
+                    return
+                shown_object, ended = found
+                if behind and await events.lost(subject.stream, after):
+                    yield Shown("snapshot", shown_object)
                 behind = False
-                page = await events.read(job_id, after, _PAGE)
-            except (JobGone, UnknownJob):
-                return
+                page = await events.read(subject.stream, after, _PAGE)
             except (RedisConnectionError, RedisTimeoutError):  # waited out: the wake channel calls when it is back
-                terminal = False
+                ended = False
             for event in page:
                 after = event.event_id
-                yield _event(event.envelope.message.msg_type, shown(event.envelope.message), event.event_id)
+                message = event.envelope.message
+                yield Shown(message.msg_type, shown(message), event.event_id, event)
             if page:
                 quiet_since = loop.time()
             if len(page) == _PAGE:
                 continue
-            if terminal:
+            if ended:
                 return
             try:
                 async with asyncio.timeout(REREAD_S):
@@ -65,7 +141,37 @@ async def sse(
             except TimeoutError:
                 if loop.time() - quiet_since >= KEEPALIVE_S:
                     quiet_since = loop.time()
-                    yield b": still here\n\n"
+                    yield None
+
+
+async def sse(
+    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, drain: Drain
+) -> AsyncIterator[bytes]:
+    """`follow`, as server-sent events."""
+    async for item in follow(subject, last_event_id, events, wakes, drain):
+        if item is None:
+            yield b": still here\n\n"
+        else:
+            head = f"id: {item.event_id}\n" if item.event_id else ""
+            yield f"{head}event: {item.kind}\ndata: {json.dumps(item.data, ensure_ascii=False)}\n\n".encode()
+
+
+def last_event_id(request: Request) -> str | None:
+    """The Last-Event-ID header, checked. Raises InvalidField."""
+    return checked_id(request.headers.get("last-event-id"), ("Last-Event-ID",))
+
+
+def checked_id(last: Any, loc: tuple[str, ...]) -> str | None:
+    """The id of an event, or None. Raises InvalidField."""
+    if last is not None and not (isinstance(last, str) and re.fullmatch(r"[0-9]{1,18}(-[0-9]{1,18})?", last)):
+        raise InvalidField(loc, "Expected the id of an event", "event_id")
+    return last
+
+
+def sse_response(stream: AsyncIterator[bytes]) -> StreamingResponse:
+    """A stream that nobody between here and the caller keeps back."""
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
 def shown(message: Message) -> dict[str, Any]:
@@ -82,8 +188,3 @@ def shown(message: Message) -> dict[str, Any]:
     if isinstance(message, Status | Progress | StreamText | Result | Error):
         return message.to_content()
     return {}
-
-
-def _event(kind: str, data: dict[str, Any], event_id: str | None = None) -> bytes:
-    head = f"id: {event_id}\n" if event_id else ""
-    return f"{head}event: {kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()

@@ -57,6 +57,38 @@ def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parsed
     return replace(request, hash=digest.hexdigest()), options
 
 
+@dataclass(frozen=True, slots=True)
+class TurnOptions:
+    """The fields of a turn beside the question; None: as the session says."""
+
+    remember: bool | None = None
+    deadline_s: float | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+
+MESSAGE_TOKENS = 256
+
+
+def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[ParsedRequest, TurnOptions]:
+    """As parse_job, but the state may be left out, and `text` may stand for one question answered by a text."""
+    raw, parts = open_body(body, limits)
+    options = _options({name: raw.get(name) for name in ("deadline_s", "metadata", *_NOT_YET)}, max_deadline_s)
+    remember = raw.get("remember")
+    if remember is not None and not isinstance(remember, bool):
+        raise InvalidField(("remember",), "Expected true or false", "bool_type")
+    if raw.get("text") is not None:
+        if raw.get("questions") is not None:
+            raise InvalidField(("text",), "Either `text` or `questions`", "exclusive")
+        text = {"type": "text", "instructions": raw["text"], "max_tokens": raw.get("max_tokens", MESSAGE_TOKENS)}
+        if not isinstance(raw["text"], str):
+            raise InvalidField(("text",), "Expected a string", "string_type")
+        raw = {**raw, "questions": {"text": text}}
+    request, digest = _request({"state": None, **raw}, parts, limits, name_parts=True, stateless=True)
+    digest.update(repr((remember, options.deadline_s, sorted(options.metadata.items()))).encode())
+    turn = TurnOptions(remember, options.deadline_s, options.metadata)
+    return replace(request, hash=digest.hexdigest()), turn
+
+
 def model_name(raw: Mapping[str, Json]) -> str | None:
     """The model that a body asks for. Raises InvalidField."""
     model = raw.get("model")
@@ -100,10 +132,10 @@ def check_length(ask: Ask, limits: Limits) -> str:
 
 
 def _request(
-    raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *, name_parts: bool
+    raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *, name_parts: bool, stateless: bool = False
 ) -> tuple[ParsedRequest, Any]:
     model = model_name(raw)
-    state = _state(raw)
+    state = None if stateless and raw.get("state") is None else _state(raw)
     if "questions" not in raw:
         raise InvalidField(("questions",), "Field required", "missing")
     questions = parse_questions(raw["questions"])
@@ -147,10 +179,11 @@ def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
     if deadline is not None and not 0 < deadline <= max_deadline_s:
         raise InvalidField(("deadline_s",), f"Expected above 0, at most {max_deadline_s:g}", "out_of_range")
     metadata = raw.get("metadata")
-    return JobOptions(priority, None if deadline is None else float(deadline), _metadata(metadata))
+    return JobOptions(priority, None if deadline is None else float(deadline), metadata_of(metadata))
 
 
-def _metadata(raw: Json) -> dict[str, str]:
+def metadata_of(raw: Json) -> dict[str, str]:
+    """The caller's own words on a job or a session. Raises InvalidField."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from photocall.images import AsyncImageStore
 from photocall.records import AsyncRecords
+from photocall.sessions import AsyncSessions
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
 from photocall_gateway.auth import OWNER
@@ -33,6 +34,7 @@ class Services:
     records: AsyncRecords
     images: AsyncImageStore
     events: AsyncEvents
+    sessions: AsyncSessions
     dispatcher: Dispatcher
     sync_calls: SyncCalls
     wakes: WakeReader

@@ -39,17 +39,16 @@ class Event:
 
 
 class AsyncEvents:
-    """The events of jobs, as the gateway reads them. Never blocks: `AsyncRecords.wakes` says when to read again."""
+    """Event streams, by key, as the gateway reads them. Never blocks: `AsyncRecords.wakes` says when to read again."""
 
     def __init__(self, client: redis.asyncio.Redis, wire: Wire, event_limit: int = 1000) -> None:
         self._redis = client
         self._wire = wire
         self._event_limit = event_limit
 
-    async def read(self, job_id: str, after: str = "0", limit: int = 100) -> list[Event]:
+    async def read(self, stream: str, after: str = "0", limit: int = 100) -> list[Event]:
         """Events behind `after`, oldest first. Entries that cannot be read are counted and removed."""
         start = "-" if after == "0" else f"({after}"
-        stream = keys.events(job_id)
         entries = await cast(Any, self._redis.xrange(stream, min=start, max="+", count=limit))
         found = []
         for entry_id, values in entries:
@@ -60,9 +59,13 @@ class AsyncEvents:
                 await cast(Any, self._redis.xdel(stream, entry_id))
         return found
 
-    async def lost(self, job_id: str, last_event_id: str) -> bool:
+    async def last(self, stream: str) -> str:
+        """The id of the newest event; "0" where there is none."""
+        found = await cast(Any, self._redis.xrevrange(stream, count=1))
+        return str(found[0][0].decode()) if found else "0"
+
+    async def lost(self, stream: str, last_event_id: str) -> bool:
         """Events behind `last_event_id` may have left the capped stream, so a client needs a snapshot first."""
-        stream = keys.events(job_id)
         first = await cast(Any, self._redis.xrange(stream, count=1))
         full = await cast(Any, self._redis.xlen(stream)) >= self._event_limit
         return bool(first) and full and stream_order(first[0][0].decode()) > stream_order(last_event_id)

@@ -9,17 +9,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from photocall import keys
 from photocall.asks import Ask
 from photocall.connections import connect
-from photocall.jobs import Answered, JobRecord, Lease, Outcome, Refused, StreamRef
-from photocall.messages import EngineInfo, Prepared
+from photocall.jobs import Answered, Holding, JobRecord, Lease, Outcome, Refused, StreamRef, TurnLeft
+from photocall.messages import EngineInfo, Prepared, TurnRequest
 from photocall.operations import Policy
 from photocall.questions import Choice, Noul, Number, Question, Score
 from photocall.queueing import PrepQueues
 from photocall.records import Records
+from photocall.sessions import Remembered
 from photocall.wire import Wire, unpack
 
 Script = Callable[[Ask, JobRecord], Outcome]
@@ -73,7 +75,7 @@ class FakeBackend:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> FakeBackend:
-        for lane in keys.LANES:
+        for lane in (*keys.LANES, "fake"):
             self._redis.xgroup_create(keys.engine_stream(lane), keys.ENGINE_GROUP, "0", mkstream=True)
         self._thread.start()
         return self
@@ -127,7 +129,7 @@ class FakeBackend:
     def _engine_one(self) -> bool:
         if self.hold.is_set():
             return False
-        for lane in keys.LANES:
+        for lane in (*keys.LANES, "fake"):
             stream = keys.engine_stream(lane)
             found = self._redis.xreadgroup(keys.ENGINE_GROUP, "fake", {stream: ">"}, count=1)
             for _, entries in cast(Any, found) or ():
@@ -138,7 +140,7 @@ class FakeBackend:
 
     def _serve(self, ref: StreamRef, data: bytes) -> None:
         message = self._wire.decode(data).message
-        assert isinstance(message, Prepared)
+        assert isinstance(message, Prepared | TurnRequest)
         lease = self._records.lease(message.job_id, "running")
         if lease is None:  # a replay, or a job that was cancelled
             self._redis.xack(keys.engine_stream(ref.lane), keys.ENGINE_GROUP, ref.entry_id)
@@ -151,4 +153,17 @@ class FakeBackend:
             if not self._records.renew(lease):
                 self.renewed_lost += 1
                 break
-        self._records.publish(lease, self.respond(Ask.from_content(unpack(record.ask)), record), ref)
+        ask = Ask.from_content(unpack(record.ask))
+        outcome = self.respond(ask, record)
+        if record.session_id and isinstance(outcome, Answered):
+            outcome = replace(outcome, turn=self._left(ask, record))
+        self._records.publish(lease, outcome, ref)
+
+    def _left(self, ask: Ask, record: JobRecord) -> TurnLeft:
+        """What an engine says of a turn that was answered."""
+        said = ["A"] * len(ask.questions)
+        entry = Remembered(record.turn, record.job_id, ask.to_content(), said, record.prepared).pack()
+        holding = Holding("fake", 100 * record.turn, 4096 * record.turn, 30.0, time.time() + 30.0)
+        first = record.turn == 1
+        notices = ("Backend: fake",) if first else ()
+        return TurnLeft(entry if record.remember else b"", holding, True, 0 if first else 100, notices)

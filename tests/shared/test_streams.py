@@ -30,7 +30,7 @@ def add(client: redis.Redis, data: bytes, stream: str = keys.events("j1")) -> st
 def read(server: RedisServer, after: str = "0", limit: int = 100) -> list[Event]:
     async def scenario() -> list[Event]:
         client = connect_async(server.url)
-        events = await AsyncEvents(client, WIRE).read("j1", after, limit)
+        events = await AsyncEvents(client, WIRE).read(keys.events("j1"), after, limit)
         await client.aclose()
         return events
 
@@ -65,7 +65,7 @@ def test_lost_events(redis_client: redis.Redis, redis_server: RedisServer, seen:
 
     async def scenario() -> bool:
         client = connect_async(redis_server.url)
-        answer = await AsyncEvents(client, WIRE, event_limit=5).lost("j1", ids[seen].decode())
+        answer = await AsyncEvents(client, WIRE, event_limit=5).lost(keys.events("j1"), ids[seen].decode())
         await client.aclose()
         return answer
 
@@ -78,7 +78,7 @@ def test_nothing_is_lost_of_a_short_stream(redis_client: redis.Redis, redis_serv
     async def scenario() -> list[bool]:
         client = connect_async(redis_server.url)
         events = AsyncEvents(client, WIRE, event_limit=5)
-        answers = [await events.lost("j1", "0"), await events.lost("none", "0")]
+        answers = [await events.lost(keys.events("j1"), "0"), await events.lost("none", "0")]
         await client.aclose()
         return answers
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from starlette.background import BackgroundTasks
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from photocall.errors import UnknownJob
 from photocall.jobs import JobRecord, JobStatus
 from photocall.questions import InvalidField
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
-from photocall_gateway.events import sse
+from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
 from photocall_gateway.job_object import etag, job_object, matches
 from photocall_gateway.job_response import POLL_AFTER_S, job_response, place
 from photocall_gateway.openapi_parts import content, ref
@@ -126,12 +126,8 @@ async def events(request: Request) -> Response:
     """The job's events as they come."""
     s = services(request)
     record = await _own(request, s)
-    last = request.headers.get("last-event-id")
-    if last is not None and not re.fullmatch(r"[0-9]{1,18}(-[0-9]{1,18})?", last):
-        raise InvalidField(("Last-Event-ID",), "Expected the id of an event", "event_id")
-    stream = sse(record.job_id, last, s.records, s.events, s.wakes, s.drain)
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+    subject = JobEvents(s.records, record.job_id)
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
 
 
 async def _own(request: Request, s: Services) -> JobRecord:

@@ -1,0 +1,271 @@
+"""Sessions: turns of one conversation, whose prefix an engine holds between them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping
+
+from starlette.background import BackgroundTasks
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from photocall.errors import UnknownSession
+from photocall.jobs import Accepted
+from photocall.questions import InvalidField, Json
+from photocall.sessions import SessionRecord
+from photocall_gateway.body import Body, open_body
+from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation
+from photocall_gateway.dispatch import TurnOf
+from photocall_gateway.events import SessionEvents, last_event_id, sse, sse_response
+from photocall_gateway.job_response import POLL_AFTER_S, job_response
+from photocall_gateway.openapi_parts import content, ref
+from photocall_gateway.openapi_schemas import json_or_form
+from photocall_gateway.openapi_sessions import SESSION_SCHEMAS, optional_body
+from photocall_gateway.parsing import metadata_of, parse_turn
+from photocall_gateway.prefer import preferred_wait_s, while_connected
+from photocall_gateway.reading import read_body
+from photocall_gateway.routes.jobs import MAX_DEADLINE_S
+from photocall_gateway.services import Services, owner, services
+from photocall_gateway.session_object import session_object
+from photocall_gateway.sync_route import INLINE_PARSE_BYTES
+from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
+from photocall_gateway.waiting import ended, wait_for
+
+DEFAULT_TTL_S = 1800
+MIN_TTL_S = 10
+FIELDS = frozenset({"state", "mode", "remember", "ttl_s", "metadata"})
+
+
+async def create(request: Request) -> Response:
+    """A new session."""
+    s = services(request)
+    body = await read_body(request, s.settings.max_body_bytes)
+    raw = open_body(body, s.limits)[0] if body.data else {}
+    record = new_session(raw, owner(request), s)
+    await s.sessions.create(record)
+    location = f"/v1/sessions/{record.session_id}"
+    return await _response(s, record.session_id, 201, {"location": location})
+
+
+async def listing(request: Request) -> Response:
+    """The caller's sessions, newest first."""
+    s = services(request)
+    found = await s.sessions.of_owner(owner(request))
+    data = [
+        {
+            "id": record.session_id,
+            "object": "session",
+            "created_at": round(record.created_at, 3),
+            "mode": record.mode,
+            "turns": {"accepted": record.turns, "answered": record.answered},
+            "metadata": record.metadata,
+        }
+        for record in found
+    ]
+    return JSONResponse({"object": "list", "data": data})
+
+
+async def read(request: Request) -> Response:
+    """The session as it is now."""
+    s = services(request)
+    return await _response(s, (await _own(request, s)).session_id)
+
+
+async def turn(request: Request) -> Response:
+    """Accept a turn: 202 and its job, or 200 with its end when the caller prefers to wait and it ends in time."""
+    s = services(request)
+    session = await _own(request, s)
+    key = idempotency_key(request)
+    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
+    after_response = BackgroundTasks() if wait_s is None else None
+    async with first_upload(s.redis, owner(request), key):
+        body = await read_body(request, s.settings.max_body_bytes)
+        accepted = await accept_turn(s, session, body, key, after_response)
+    headers = {"location": f"/v1/jobs/{accepted.job_id}"}
+    if wait_s is None:
+        record = await s.records.get(accepted.job_id)
+    else:
+        record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
+        headers["preference-applied"] = f"wait={wait_s:g}"
+    done = wait_s is not None and record.status.terminal
+    if not done:
+        headers["retry-after"] = str(POLL_AFTER_S)
+    response = await job_response(s, record, 200 if done else 202, headers)
+    response.background = after_response
+    return response
+
+
+async def interrupt(request: Request) -> Response:
+    """Cancel the turn that runs, and those that wait too when the body says `{"waiting": true}`."""
+    s = services(request)
+    session = await _own(request, s)
+    body = await read_body(request, s.settings.max_body_bytes)
+    raw = open_body(body, s.limits)[0] if body.data else {}
+    waiting = raw.get("waiting", False)
+    if not isinstance(waiting, bool):
+        raise InvalidField(("waiting",), "Expected true or false", "bool_type")
+    cancelled = await s.sessions.interrupt(session.session_id, waiting)
+    return await _response(s, session.session_id, more={"interrupted": cancelled})
+
+
+async def remove(request: Request) -> Response:
+    """Cancel its unfinished turns and forget the session."""
+    s = services(request)
+    await s.sessions.close(await _own(request, s))
+    return Response(status_code=204)
+
+
+async def events(request: Request) -> Response:
+    """The events of all turns as they come."""
+    s = services(request)
+    session = await _own(request, s)
+    subject = SessionEvents(s.sessions, session.session_id)
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
+
+
+def new_session(raw: Mapping[str, Json], caller: str, s: Services) -> SessionRecord:
+    """A session as its body asks for it. Raises InvalidField."""
+    for name in raw.keys() - FIELDS:
+        raise InvalidField((name,), "Unknown field", "extra_forbidden")
+    state = raw.get("state")
+    if not (state is None or isinstance(state, str | Mapping | list)):
+        raise InvalidField(("state",), "Expected a string, an object or an array", "content_type")
+    mode = raw.get("mode", "every")
+    if mode not in ("every", "newest"):
+        raise InvalidField(("mode",), "Expected 'every' or 'newest'", "literal_error")
+    remember = raw.get("remember", mode == "every")
+    if not isinstance(remember, bool):
+        raise InvalidField(("remember",), "Expected true or false", "bool_type")
+    # Pictures of the transcript must outlive every pause: their time starts again with each turn, as the session's.
+    longest = s.settings.image_ttl_s
+    ttl_s = raw.get("ttl_s", min(DEFAULT_TTL_S, longest))
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int) or not min(MIN_TTL_S, longest) <= ttl_s <= longest:
+        raise InvalidField(("ttl_s",), f"Expected whole seconds, {MIN_TTL_S} to {longest}", "out_of_range")
+    name = f"ses_{secrets.token_hex(12)}"
+    metadata = metadata_of(raw.get("metadata"))
+    return SessionRecord(name, caller, time.time(), ttl_s, mode, remember, state, metadata)
+
+
+async def accept_turn(
+    s: Services, session: SessionRecord, body: Body, key: str | None, after_response: BackgroundTasks | None = None
+) -> Accepted:
+    """Check a turn and keep it as a job; in `newest` mode it replaces the turns that no engine is at."""
+    arguments = (body, s.limits, MAX_DEADLINE_S)
+    if len(body.data) <= INLINE_PARSE_BYTES:
+        parsed, options = parse_turn(*arguments)
+    else:
+        parsed, options = await asyncio.to_thread(parse_turn, *arguments)
+    s.dispatcher.check_model(parsed)
+    pictures = await s.sessions.pictures(session.session_id)
+    images = tuple(image["sha256"] for image in pictures)
+    remember = session.remember if options.remember is None else options.remember
+    accepted = await s.dispatcher.accept(
+        parsed,
+        owner=session.owner,
+        shape="turn",
+        priority="interactive",
+        deadline_s=options.deadline_s or s.settings.default_deadline_s,
+        idempotency_key=key,
+        metadata=options.metadata,
+        after_response=after_response,
+        turn=TurnOf(session.session_id, images, remember),
+    )
+    if session.mode == "newest" and accepted.created:
+        await s.sessions.replace_waiting(session.session_id, accepted.job_id)
+    return accepted
+
+
+async def own_session(s: Services, session_id: str, caller: str) -> SessionRecord:
+    """Another caller's session is as unknown as none. Raises UnknownSession."""
+    session = await s.sessions.get(session_id)
+    if session.owner != caller:
+        raise UnknownSession(session_id)
+    return session
+
+
+async def _own(request: Request, s: Services) -> SessionRecord:
+    return await own_session(s, request.path_params["session_id"], owner(request))
+
+
+async def _response(
+    s: Services,
+    session_id: str,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Json] | None = None,
+) -> Response:
+    body = session_object(await s.sessions.view(session_id)) | dict(more or {})
+    return JSONResponse(body, status, {**(headers or {}), "cache-control": "no-store"})
+
+
+_ID = in_path("session_id")
+_KEY = header("Idempotency-Key", "The same key and body give one turn.", maxLength=MAX_KEY)
+_PREFER = header("Prefer", "`wait=N`: answer when the turn has ended, after N seconds at the latest.")
+_SESSION, _JOB = ref("Session"), ref("Job")
+
+ROUTES = [
+    Described(
+        "/v1/sessions",
+        create,
+        "POST",
+        operation(
+            "Make a session",
+            {201: _SESSION},
+            (*WRITE_ERRORS, 409),
+            body=optional_body("SessionRequest"),
+        ),
+        SESSION_SCHEMAS,
+    ),
+    Described(
+        "/v1/sessions", listing, "GET", operation("The caller's sessions, newest first", {200: ref("SessionList")})
+    ),
+    Described(
+        "/v1/sessions/{session_id}",
+        read,
+        "GET",
+        operation("A session: its turns, and what is held of it", {200: _SESSION}, (404,), parameters=[_ID]),
+    ),
+    Described(
+        "/v1/sessions/{session_id}",
+        remove,
+        "DELETE",
+        operation("Cancel its turns and forget the session", {204: None}, (403, 404), parameters=[_ID]),
+    ),
+    Described(
+        "/v1/sessions/{session_id}/turns",
+        turn,
+        "POST",
+        operation(
+            "Accept a turn",
+            {200: _JOB, 202: _JOB},
+            (*WRITE_ERRORS, 409),
+            parameters=[_ID, _KEY, _PREFER],
+            body=json_or_form("TurnRequest"),
+        ),
+    ),
+    Described(
+        "/v1/sessions/{session_id}/interrupt",
+        interrupt,
+        "POST",
+        operation(
+            "Cancel the turn that runs, or all unfinished ones",
+            {200: _SESSION},
+            WRITE_ERRORS,
+            parameters=[_ID],
+            body=optional_body("InterruptRequest"),
+        ),
+    ),
+    Described(
+        "/v1/sessions/{session_id}/events",
+        events,
+        "GET",
+        operation(
+            "The events of all its turns as they come",
+            {200: content({"type": "string"}, "text/event-stream")},
+            (404, 422),
+            parameters=[_ID, header("Last-Event-ID", "Go on behind this event.")],
+        ),
+    ),
+]
