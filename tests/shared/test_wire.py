@@ -22,11 +22,13 @@ from photocall.messages import (
     Message,
     Prepared,
     Progress,
+    ReleaseRequest,
     Result,
     RqValue,
     ShutdownRequest,
     Status,
     StreamText,
+    TurnRequest,
     new_header,
 )
 from photocall.wire import SIGNATURE_BYTES, Wire
@@ -43,6 +45,8 @@ ONE_OF_EACH: list[Message] = [
     Result("j"),
     Error("j", "failed", {"code": "internal"}),
     InterruptRequest(["j"]),
+    TurnRequest("j1", 1, [], "ses_1"),
+    ReleaseRequest(["ses_1"]),
     ShutdownRequest("test"),
     EngineInfo("e", "m", "cpu", True, 1, 2, 3, 4, 5.0, 6, 7),
 ]
