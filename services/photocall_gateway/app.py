@@ -91,6 +91,8 @@ def create_app(
             max_text_chars=settings.max_text_chars,
             max_image_bytes=settings.max_image_bytes,
             max_images=settings.max_images,
+            fetch_urls=settings.fetch_urls,
+            plain_http=bool(settings.allow_networks),
         ),
         description=document(ROUTES),
     )

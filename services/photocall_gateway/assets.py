@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from photocall.errors import CodedError
 from photocall.questions import InvalidField, Json
-from photocall_gateway.pictures import Picture, from_base64, picture, stored
+from photocall_gateway.pictures import Picture, from_base64, from_url, picture, stored
 
 MAX_ASSETS = 64  # keys; each is looked for at every place of the text
 MAX_KEY_CHARS = 256
@@ -63,5 +63,8 @@ def _asset(key: str, entry: Json, parts: Mapping[str, bytes], claimed: dict[str,
         return _sent(key, from_base64(text, (*loc, "data_base64")), max_bytes)
     if entry.get("sha256") is not None:
         return stored(entry["sha256"], (*loc, "sha256"))
+    if entry.get("url") is not None:
+        where = (*loc, "url")
+        return picture(from_url(entry["url"], where), f"Asset {key[:80]!r}", where, max_bytes)
     msg = "Field required, or part in a multipart body, or sha256 of an image that is stored"
     raise InvalidField((*loc, "data_base64"), msg, "missing")

@@ -110,7 +110,7 @@ class Dispatcher:
             body_bytes=len(ask) + sum(map(len, request.images.values())),
             session_id=turn.session_id if turn else "",
             remember=turn.remember if turn else True,
-            to_prepare=bool(own),
+            to_prepare=bool(request.ask.assets),
         )
         try:
             if request.images:
@@ -124,9 +124,9 @@ class Dispatcher:
             raise
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()
-            if own and after_response is not None:
+            if new.to_prepare and after_response is not None:
                 after_response.add_task(self._enqueue, new)
-            elif own:
+            elif new.to_prepare:
                 await self._enqueue(new)
         return accepted
 

@@ -9,6 +9,7 @@ from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
+URL: Schema = {"type": "string", "description": "An https URL, fetched where that is switched on; docs/images.md."}
 _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
 _INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
 
@@ -38,7 +39,7 @@ _TIME: Schema = {"type": ["number", "null"], "description": "Seconds since the e
 def _listed(marker: str) -> Schema:
     return {
         "type": ["array", "null"],
-        "items": {"type": ["string", "object"], "description": "Base64 or a data URL, or an object with `data`."},
+        "items": {"type": ["string", "object"], "description": "Base64, a data or https URL, or an object with one."},
         "maxItems": MAX_ASSETS,
         "description": f"Pictures that the text names `{marker}`; the others stand before the state.",
     }
@@ -76,6 +77,7 @@ SCHEMAS: dict[str, Schema] = {
         type={"const": "image"},
         data_base64={"type": "string", "contentEncoding": "base64"},
         sha256=SHA256,
+        url=URL,
         part={"type": "string", "description": "Name of the part of a multipart body that holds the picture."},
     ),
     "SystemOneRequest": obj(("state", "questions"), **_REQUEST_FIELDS),

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from photocall.addresses import BadUrl, parse_url
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
 from photocall.questions import InvalidField, Json, Loc, Question, parse_questions
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.dialects import listed, without_parts
-from photocall_gateway.pictures import Picture
+from photocall_gateway.pictures import Picture, Remote
 
 _NOT_YET = ("webhook", "budget", "order", "calibration")  # fields of a native job that change its answer
 MAX_METADATA = 16
@@ -110,16 +111,29 @@ def checked(
 
     Raises InvalidField, or CodedError `prompt_too_long`.
     """
-    hashes = {key: found.sha256 for key, found in pictures.items()}
+    for found in pictures.values():
+        if found.remote is not None:
+            _check_remote(found.remote, limits)
+    hashes = {key: found.named for key, found in pictures.items()}
     images = {found.sha256: found.data for found in pictures.values() if found.data is not None}
     ask = Ask(model, state, questions, hashes)
-    if len(ask.images) > limits.max_images:
-        msg = f"At most {limits.max_images} pictures, got {len(ask.images)}"
+    num_pictures = len(ask.images) + len(ask.urls)
+    if num_pictures > limits.max_images:
+        msg = f"At most {limits.max_images} pictures, got {num_pictures}"
         raise InvalidField(loc, msg, "too_long")
     digest = hashlib.sha256(repr((model, check_length(ask, limits), hashes)).encode())
     if view:
         digest.update(repr(view).encode())
     return ParsedRequest(ask, images, digest.hexdigest(), view or {}), digest
+
+
+def _check_remote(remote: Remote, limits: Limits) -> None:
+    if not limits.fetch_urls:
+        raise InvalidField(remote.loc, "URLs are not fetched: send the picture as a data URL", "url_not_fetched")
+    try:
+        parse_url(remote.url, limits.plain_http)
+    except BadUrl as error:
+        raise InvalidField(remote.loc, str(error), "url") from error
 
 
 def check_length(ask: Ask, limits: Limits) -> str:

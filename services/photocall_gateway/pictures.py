@@ -1,7 +1,7 @@
-"""One picture of a request: its bytes as they were sent, in base64 or as a data URL.
+"""One picture of a request: its bytes as they were sent, in base64 or as a data URL, its hash, or its URL.
 
-Nothing here opens a file or a connection: a path is never read, and a URL is refused. A picture never appears in an
-error.
+Nothing here opens a file or a connection: a path is never read, and what stands at a URL is fetched by prep, where that
+is switched on. A picture never appears in an error.
 """
 
 from __future__ import annotations
@@ -22,18 +22,34 @@ _SCHEME_CHARS = 16  # as far as a URL's scheme is looked for
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """A picture that stands at a URL. `parsing.checked` refuses it where URLs are not fetched."""
+
+    url: str
+    loc: Loc
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture by the hash of its bytes, and the bytes; None for one that was uploaded before."""
+    """A picture by the hash of its bytes, and the bytes; None for one that was uploaded before, or is `remote`."""
 
-    sha256: str
+    sha256: str  # of a remote one: that of its URL, until it is fetched
     data: bytes | None
+    remote: Remote | None = None
+
+    @property
+    def named(self) -> str:
+        """What the ask holds of it: hash or URL."""
+        return self.sha256 if self.remote is None else self.remote.url
 
 
-def picture(data: bytes, shown: str, loc: Loc, limit: int) -> Picture:
+def picture(data: bytes | Remote, shown: str, loc: Loc, limit: int) -> Picture:
     """Check bytes that were sent. `shown` names the picture in a refusal: "Asset 'img'".
 
     Raises InvalidField, or CodedError `image_too_large` and `image_unsupported`.
     """
+    if isinstance(data, Remote):
+        return Picture(hashlib.sha256(data.url.encode()).hexdigest(), None, data)
     if not data:
         raise InvalidField(loc, "The picture has no bytes", "too_short")
     if len(data) > limit:
@@ -71,20 +87,20 @@ def from_base64(text: Json, loc: Loc) -> bytes:
     return _base64(text, loc)
 
 
-def from_text(text: Json, loc: Loc) -> bytes:
+def from_text(text: Json, loc: Loc) -> bytes | Remote:
     """The bytes of a string that is base64 or a URL. Raises InvalidField."""
     if not isinstance(text, str):
         raise InvalidField(loc, "Expected a string, base64 or a data URL", "string_type")
     return from_url(text, loc) if ":" in text[:_SCHEME_CHARS] else _base64(text, loc)
 
 
-def from_url(url: Json, loc: Loc) -> bytes:
-    """The bytes of a data URL; every other URL is refused. Raises InvalidField."""
+def from_url(url: Json, loc: Loc) -> bytes | Remote:
+    """The bytes of a data URL, or an http(s) URL as it is; every other one is refused. Raises InvalidField."""
     if not isinstance(url, str):
         raise InvalidField(loc, "Expected a data URL", "string_type")
     scheme = url[:_SCHEME_CHARS].lstrip().partition(":")[0].lower()
     if scheme in ("http", "https"):
-        raise InvalidField(loc, "URLs are not fetched: send the picture as a data URL", "url_not_fetched")
+        return Remote(url.strip(), loc)
     head, comma, data = url.lstrip().partition(",")
     if scheme != "data" or not comma:
         raise InvalidField(loc, "Expected a data URL: data:image/...;base64,...", "data_url")
@@ -103,7 +119,7 @@ class Gathered:
         self._max_bytes = max_bytes
         self._count = 0
 
-    def add(self, data: bytes, loc: Loc) -> str:
+    def add(self, data: bytes | Remote, loc: Loc) -> str:
         """The key of a picture that was sent. Raises as `picture` does."""
         return self.put(picture(data, f"Picture {path(loc)}", loc, self._max_bytes), loc)
 

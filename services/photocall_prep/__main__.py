@@ -10,15 +10,18 @@ import sys
 import warnings
 
 from photocall import failpoints
+from photocall.addresses import AddressRules
 from photocall.blobs import open_blobs
 from photocall.connections import connect
 from photocall.grid import ProcessorConfig, ProcessorConfigError
 from photocall.images import ImageStore
 from photocall.logs import fields, set_up
+from photocall.outbound import Caller
 from photocall.queueing import PrepQueues
 from photocall.records import Policy, Records
 from photocall.settings import PrepSettings, SettingsError
 from photocall.wire import Wire
+from photocall_prep.fetch import Fetcher
 from photocall_prep.jobs import PREPARER, Preparer
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.shelf import PatchShelf
@@ -55,12 +58,14 @@ def compose(settings: PrepSettings) -> PrepWorker:
     client = connect(settings.redis_url)
     wire = Wire(settings.signing_key(), session=name)
     worker = PrepWorker(client, PrepQueues(client, wire), name)
+    caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
         ImageStore(client, settings.image_ttl_s),
         PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash),
         ImagePrep(settings),
         stopping=lambda: worker.stopping,
+        fetcher=Fetcher(caller) if settings.fetch_urls else None,
     )
     PREPARER.set(preparer)
     log.info("up", extra=fields(worker=name, budget=budget, model=settings.model))

@@ -6,6 +6,7 @@ taken once, and blobs are found by what they were made from. Nothing here decide
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -17,14 +18,15 @@ from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints
 from photocall.asks import Ask
-from photocall.errors import JobGone, UnknownJob
+from photocall.errors import JobGone, StoreFull, UnknownJob
 from photocall.grid import Grid
 from photocall.images import ImageStore
 from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import fields
 from photocall.records import Records
-from photocall.wire import unpack
+from photocall.wire import pack, unpack
 from photocall_prep.decode import ImageRefused
+from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.shelf import PatchShelf
@@ -52,12 +54,14 @@ class Preparer:
         shelf: PatchShelf,
         prep: ImagePrep,
         stopping: Callable[[], bool] = lambda: False,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._records = records
         self._images = images
         self._shelf = shelf
         self._prep = prep
         self._stopping = stopping
+        self._fetcher = fetcher  # None: pictures by URL are refused
 
     def prepare(self, job_id: str) -> None:
         """Take the job and see it through to the engine, to an error, or back to the queue. Raises redis' errors."""
@@ -67,7 +71,7 @@ class Preparer:
             return
         started = time.perf_counter()
         with LeaseKeeper(self._records, lease) as keeper:
-            outcome = self._outcome(job_id, keeper)
+            outcome = self._outcome(lease, keeper)
             if outcome is None:
                 kept = self._records.hand_back(lease, "preparing")
             elif isinstance(outcome, Refused):
@@ -87,10 +91,12 @@ class Preparer:
             cause = None
         return self._records.lease(job_id, "preparing", cause)
 
-    def _outcome(self, job_id: str, keeper: LeaseKeeper) -> list[dict[str, Any]] | Refused | None:
+    def _outcome(self, lease: Lease, keeper: LeaseKeeper) -> list[dict[str, Any]] | Refused | None:
         """The prepared pictures, or how the job ends, or None when the work is to stop here. Raises redis' errors."""
+        job_id = lease.job_id
         try:
-            return self._prepare_all(self._records.get(job_id), keeper)
+            record = self._with_fetched(self._records.get(job_id), lease, keeper)
+            return None if record is None else self._prepare_all(record, keeper)
         except (UnknownJob, JobGone):
             return None
         except _Refusal as refusal:
@@ -100,6 +106,49 @@ class Preparer:
         except Exception as error:  # a defect of ours: this job fails, its neighbours and the process go on
             log.exception("cannot prepare a job", extra=fields(job=job_id))
             return Refused("internal", f"preparing the pictures failed: {type(error).__name__}")
+
+    def _with_fetched(self, record: JobRecord, lease: Lease, keeper: LeaseKeeper) -> JobRecord | None:
+        """The record once no picture of it is named by URL any more; None when the work is to stop here.
+
+        What was fetched is stored before the record says so: whoever takes the job on does not fetch it again.
+        """
+        ask = Ask.from_content(unpack(record.ask))
+        if not ask.urls:
+            return record
+        hashes: dict[str, str] = {}
+        new: dict[str, int] = {}
+        for url in ask.urls:
+            if keeper.lost or self._stopping():
+                return None
+            data = self._fetch(ask, url)
+            hashes[url] = hashlib.sha256(data).hexdigest()
+            if hashes[url] not in record.images:
+                new[hashes[url]] = len(data)
+            while not self._stored(hashes[url], data, record.owner):
+                if keeper.lost or self._stopping():
+                    return None
+                time.sleep(FULL_STORE_WAIT_S)
+        ask = ask.with_fetched(hashes)
+        images = tuple(dict.fromkeys((*record.images, *hashes.values())))  # a turn has those of earlier turns too
+        kept = self._records.fetched(lease, pack(ask.to_content()), images, new)
+        return self._records.get(record.job_id) if kept else None
+
+    def _fetch(self, ask: Ask, url: str) -> bytes:
+        name = next(key for key, value in ask.assets.items() if value == url)
+        if self._fetcher is None:
+            raise _Refusal("image_url_refused", f"image {name} is a URL, and none is fetched here", name)
+        try:
+            return self._fetcher.fetch(url)
+        except ImageRefused as refused:
+            raise _Refusal(refused.code, f"cannot fetch image {name}: {refused.reason}", name) from refused
+
+    def _stored(self, sha256: str, data: bytes, owner: str) -> bool:
+        try:
+            self._images.put(sha256, data, owner)
+        except (StoreFull, OutOfMemoryError):
+            log.warning("the store is full, waiting")
+            return False
+        return True
 
     def _prepare_all(self, record: JobRecord, keeper: LeaseKeeper) -> list[dict[str, Any]] | None:
         """Describe each distinct picture, in the record's order; None when the work is to stop here."""
@@ -147,9 +196,10 @@ class Preparer:
 class _Refusal(Exception):
     """One picture fails its job."""
 
-    def __init__(self, code: str, message: str, asset: str, sha256: str) -> None:
+    def __init__(self, code: str, message: str, asset: str, sha256: str | None = None) -> None:
         super().__init__(message)
-        self.outcome = Refused(code, message, {"asset": asset, "sha256": sha256, "loc": ["assets", asset]})
+        known = {} if sha256 is None else {"sha256": sha256}
+        self.outcome = Refused(code, message, {"asset": asset, **known, "loc": ["assets", asset]})
 
 
 def _summary(outcome: list[dict[str, Any]] | Refused | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
@@ -22,12 +22,21 @@ class Ask:
     model: str | None
     state: Json
     questions: tuple[Question, ...]
-    assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes, hex
+    assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes in hex, or its URL
 
     @property
     def images(self) -> tuple[str, ...]:
         """The distinct pictures, by hash, in the order their assets were given."""
-        return tuple(dict.fromkeys(self.assets.values()))
+        return tuple(dict.fromkeys(value for value in self.assets.values() if not is_url(value)))
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The distinct pictures that are still to be fetched; none once prep has seen the ask."""
+        return tuple(dict.fromkeys(value for value in self.assets.values() if is_url(value)))
+
+    def with_fetched(self, hashes: Mapping[str, str]) -> Ask:
+        """The ask with the hash of what each URL gave in its place."""
+        return replace(self, assets={key: hashes.get(value, value) for key, value in self.assets.items()})
 
     def to_content(self) -> dict[str, Any]:
         """A map that msgpack can carry. State and questions travel as JSON text: JSON's integers have no bound."""
@@ -40,6 +49,11 @@ class Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
         return cls(content["model"], body["state"], questions, dict(content["assets"]))
+
+
+def is_url(value: str) -> bool:
+    """Whether an asset is named by its URL and not by its hash."""
+    return ":" in value
 
 
 class AssetKeys:

@@ -255,6 +255,11 @@ class Operations:
         stream = keys.engine_stream(ack.lane if ack else "interactive")
         return self._call("publish", lease.job_id, (stream,), args, bool, now)
 
+    def fetched(self, lease: Lease, ask: bytes, images: Sequence[str], new: Mapping[str, int]) -> Call[bool]:
+        """The job's pictures by URL are stored. `images` are all of its pictures; `new` those, with their bytes."""
+        args: tuple[Argument, ...] = (lease.fence, ask, " ".join(images), sum(new.values()), *new)
+        return self._call("fetched", lease.job_id, (), args, bool)
+
     def event(
         self, lease: Lease, message: Message, record_field: str = "", value: bytes = b"", metadata: Any = None
     ) -> Call[int]:

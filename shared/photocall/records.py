@@ -104,6 +104,10 @@ class Records:
             return False
         return run(self.redis, self.operations.prepared(lease, record, images))
 
+    def fetched(self, lease: Lease, ask: bytes, images: Sequence[str], new: Mapping[str, int]) -> bool:
+        """Put hashes in the place of URLs; `new`: the pictures fetched, with their bytes. False: the lease is lost."""
+        return run(self.redis, self.operations.fetched(lease, ask, images, new))
+
     def publish(self, lease: Lease, outcome: Outcome, ack: StreamRef | None = None) -> bool:
         """Write the answer. False: an old fence, a cancelled or deleted job. Raises redis' OutOfMemoryError."""
         return run(self.redis, self.operations.publish(lease, outcome, ack, self._now()))

@@ -8,6 +8,7 @@ falls back to a default silently.
 # ruff: noqa: RUF009  `setting(...)` makes a dataclass field; its defaults are immutable
 from __future__ import annotations
 
+import ipaddress
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from photocall.addresses import Network
 
 T = TypeVar("T", bound="SharedSettings")
 
@@ -107,6 +110,14 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
+def networks(value: str) -> tuple[Network, ...]:
+    """IP networks between commas, as `10.1.0.0/16`."""
+    try:
+        return tuple(ipaddress.ip_network(word) for word in words(value))
+    except ValueError:
+        raise _Expected("IP networks between commas, as 10.1.0.0/16") from None
+
+
 def redis_url(value: str) -> str:
     """Where a Redis is: `unix:///path`, `redis://host` or `rediss://host`."""
     parts = urlsplit(value)
@@ -142,6 +153,9 @@ class SharedSettings:
     job_ttl_s: int = setting("PHOTOCALL_JOB_TTL_S", 3600, integer(1), "a finished job is kept so long")
     image_ttl_s: int = setting("PHOTOCALL_IMAGE_TTL_S", 3600, integer(1), "a picture no live job uses is kept so long")
     event_limit: int = setting("PHOTOCALL_EVENT_LIMIT", 1000, integer(10), "events kept per job")
+    allow_networks: tuple[Network, ...] = setting(
+        "PHOTOCALL_ALLOW_NETWORKS", (), networks, "private networks that pictures by URL and webhooks may reach"
+    )
     failpoint: str = setting("PHOTOCALL_FAILPOINT", "", text, "tests only: die once at this named point")
 
     @classmethod
@@ -202,6 +216,7 @@ class GatewaySettings(SharedSettings):
     max_queue_bytes_per_key: int = setting(
         "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "bytes kept for one API key's unfinished jobs"
     )
+    fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
     sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
     default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")
@@ -220,6 +235,8 @@ class PrepSettings(SharedSettings):
 
     budget: int = setting("PHOTOCALL_BUDGET", 0, integer(0, 1120), "soft tokens a picture; 0 takes the checkpoint's")
     max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
+    fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
+    fetch_timeout_s: float = setting("PHOTOCALL_FETCH_TIMEOUT_S", 5.0, seconds(0.1), "time for one picture by URL")
     max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 64_000_000, integer(1), "largest picture, width x height")
     max_frames: int = setting(
         "PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames of a PNG or WebP; only the first is read"
@@ -305,5 +322,5 @@ def _shown(default: Any) -> str:
     if isinstance(default, bool):
         return f"`{int(default)}`"
     if isinstance(default, tuple):
-        return f"`{','.join(default)}`"
+        return f"`{','.join(map(str, default))}`"
     return f"`{default}`"

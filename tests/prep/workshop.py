@@ -50,13 +50,19 @@ class Workshop:
         return Preparer(self.records, self.images, self.shelf, prep or ImagePrep(TestLimits()), **options)
 
     def accept(
-        self, job_id: str, pictures: dict[str, bytes], lane: Lane = "interactive", deadline_s: float = 60
+        self,
+        job_id: str,
+        pictures: dict[str, bytes],
+        lane: Lane = "interactive",
+        deadline_s: float = 60,
+        urls: dict[str, str] | None = None,
     ) -> str:
-        """Store the pictures and accept a job that asks about them; its id."""
+        """Store the pictures and accept a job that asks about them, and about those at the URLs; its id."""
         assets = {name: hashlib.sha256(data).hexdigest() for name, data in pictures.items()}
         for name, data in pictures.items():
             self.images.put(assets[name], data, "local")
-        ask = Ask(None, " ".join(pictures), (Noul("q", "Is it red?"),), assets)
+        assets |= urls or {}
+        ask = Ask(None, " ".join(assets), (Noul("q", "Is it red?"),), assets)
         now = time.time()
         accepted = self.records.accept(
             NewJob(
@@ -69,6 +75,7 @@ class Workshop:
                 created_at=now,
                 deadline_at=now + deadline_s,
                 request_hash=job_id,
+                to_prepare=bool(assets),
             )
         )
         return accepted.job_id

@@ -48,6 +48,8 @@ LATE = {
     "image_unsupported",
     "image_too_large",
     "image_lost",
+    "image_url_refused",
+    "image_unreachable",
     "budget_unsupported",
     "prompt_too_long",
     "request_too_big",

@@ -127,13 +127,14 @@ local function release_images()
   end
 end
 
+-- `0 - bytes`: the negative of 0 is "-0" to some servers, and then no integer.
 local function leave_depth()
   local owner, bytes = get('owner'), number('body_bytes')
   for _, field in ipairs({ 'jobs', 'jobs:' .. owner }) do
     if redis.call('HINCRBY', DEPTH, field, -1) <= 0 then redis.call('HDEL', DEPTH, field) end
   end
   for _, field in ipairs({ 'bytes', 'bytes:' .. owner }) do
-    if redis.call('HINCRBY', DEPTH, field, -bytes) <= 0 then redis.call('HDEL', DEPTH, field) end
+    if redis.call('HINCRBY', DEPTH, field, 0 - bytes) <= 0 then redis.call('HDEL', DEPTH, field) end
   end
 end
 
