@@ -175,6 +175,13 @@ def test_a_place_may_take_its_rows_in_its_own_way(original: Path) -> None:
     assert len(places[f"{LAYER}mlp.gate_proj.weight"].taken) == 80 // (1000 // (64 * 4)) + 1
 
 
+def test_places_made_in_inference_mode_are_filled_too(original: Path) -> None:
+    """The mode belongs to a thread: the reading ones did not have that of whoever made the places."""
+    with torch.inference_mode():
+        text, _ = read_weights(original, read_config(original))
+    assert text.norm.isfinite().all()
+
+
 def test_headers_say_what_the_library_reads(original: Path) -> None:
     for name, stored in read_shards(original).items():
         tensor = load_file(stored.file)[name]

@@ -148,6 +148,7 @@ def _cut(tensor: StoredTensor, place: Place, piece_bytes: int) -> Iterator[_Piec
         yield _Piece(tensor, place, first, min(height, rows - first), columns)
 
 
+@torch.inference_mode()  # of its own for each thread; places may be tensors of either mode
 def _lane(pieces: SimpleQueue[_Piece | None], device: torch.device, piece_bytes: int) -> None:
     """One thread: reads a piece into one buffer while the other is on its way to the device."""
     buffers = [_Buffer(device, piece_bytes), _Buffer(device, piece_bytes)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -15,12 +16,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     up.add_argument("--port", type=int, metavar="N", help="port of the gateway; 0 takes a free one (PHOTOCALL_PORT)")
     up.add_argument("--data", metavar="DIR", help="state directory (PHOTOCALL_DATA)")
     commands.add_parser("settings", help="print every setting as a table")
+    verify = commands.add_parser("verify", help="compare the engine with transformers on a checkpoint of your own")
+    verify.add_argument("directory", metavar="DIR", help="checkpoint directory")
+    verify.add_argument("--tolerance", metavar="X", help="largest difference of a logit that passes")
     options = parser.parse_args(arguments)
     if options.command == "settings":
         from photocall.settings import table
 
         sys.stdout.write(table())
         return 0
+    if options.command == "verify":
+        chosen = [] if options.tolerance is None else ["--tolerance", options.tolerance]
+        command = [sys.executable, "-m", "photocall_engine.verify", options.directory, *chosen]
+        return subprocess.run(command, check=False).returncode
     from photocall.cli.up import run_up
 
     return run_up(options.port, options.data)
