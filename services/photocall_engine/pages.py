@@ -21,7 +21,10 @@ class PageError(AssertionError):
 
 
 class Holds:
-    """Holds by page. `idle` counts the pages that are kept and have no other hold; `num_kept` all that are kept."""
+    """Holds by page. `idle` counts the pages that are kept and have no other hold; `num_kept` all that are kept.
+
+    Called for lists of pages, several times a step each: the loops are written out.
+    """
 
     def __init__(self, num_pages: int) -> None:
         self.of = [0] * num_pages
@@ -33,25 +36,42 @@ class Holds:
         """Whether it is kept and nobody else holds it."""
         return 0 < self._kept[page] == self.of[page]
 
-    def add(self, page: int, kept: bool) -> None:
-        """One hold more."""
-        self._change(page, 1, kept)
+    def first(self, pages: Iterable[int]) -> None:
+        """The only hold on pages that nobody holds."""
+        of = self.of
+        for page in pages:
+            of[page] = 1
 
-    def remove(self, page: int, kept: bool) -> bool:
-        """One hold less; True if it was the last."""
-        if not (self._kept if kept else self.of)[page]:
-            raise PageError(f"page {page} is released more often than it is held")
-        self._change(page, -1, kept)
-        return not self.of[page]
+    def add(self, pages: Iterable[int], kept: bool) -> None:
+        """One hold more on each."""
+        of, keeps = self.of, self._kept
+        for page in pages:
+            count, kept_by = of[page], keeps[page]
+            of[page] = count + 1
+            if kept:
+                keeps[page] = kept_by + 1
+                self.num_kept += not kept_by
+                self.idle += not count
+            elif kept_by and kept_by == count:
+                self.idle -= 1
 
-    def _change(self, page: int, by: int, kept: bool) -> None:
-        self.idle -= self.is_idle(page)
-        self.of[page] += by
-        if kept:
-            self.num_kept -= self._kept[page] > 0
-            self._kept[page] += by
-            self.num_kept += self._kept[page] > 0
-        self.idle += self.is_idle(page)
+    def remove(self, pages: Iterable[int], kept: bool) -> list[int]:
+        """One hold less on each; returns those whose last it was."""
+        of, keeps, last = self.of, self._kept, []
+        for page in pages:
+            count, kept_by = of[page] - 1, keeps[page]
+            if count < 0 or (kept and not kept_by):
+                raise PageError(f"page {page} is released more often than it is held")
+            of[page] = count
+            if kept:
+                keeps[page] = kept_by - 1
+                self.num_kept -= kept_by == 1
+                self.idle -= not count
+            elif kept_by and kept_by == count:
+                self.idle += 1
+            if not count:
+                last.append(page)
+        return last
 
 
 class Pages:
@@ -83,42 +103,54 @@ class Pages:
         """New pages with their sliding pages, one hold and one window hold each; None takes nothing: not now."""
         if count > len(self._free) or (self.sliding_pages and count > len(self._free_sliding)):
             return None
-        pages = [self._free.pop() for _ in range(count)]
-        for page in pages:
-            self.holds.add(page, kept=False)
-            if self.sliding_pages:
-                self.window_holds.add(page, kept=False)
-                self._map(page, self._free_sliding.pop())
+        if not count:
+            return []
+        pages = self._free[: -count - 1 : -1]
+        del self._free[-count:]
+        self.holds.first(pages)
+        if self.sliding_pages:
+            self.window_holds.first(pages)
+            for page, sliding in zip(pages, self._free_sliding[: -count - 1 : -1], strict=True):
+                self._sliding_map[page] = sliding
+            del self._free_sliding[-count:]
+            self._changed.update(pages)
         return pages
 
-    def hold(self, pages: Iterable[int], kept: bool = False) -> None:
+    def hold(self, pages: Sequence[int], kept: bool = False) -> None:
         """One more hold on each page."""
+        of = self.holds.of
         for page in pages:
-            if not self.holds.of[page]:
+            if not of[page]:
                 raise PageError(f"page {page} is free and cannot be shared")
-            self.holds.add(page, kept)
+        self.holds.add(pages, kept)
 
-    def release(self, pages: Iterable[int], kept: bool = False) -> None:
+    def release(self, pages: Sequence[int], kept: bool = False) -> None:
         """Give up one hold on each page; the last one frees it, by when no window hold may be left."""
-        for page in pages:
-            if self.holds.remove(page, kept):
-                if self.window_holds.of[page]:
-                    raise PageError(f"page {page} is freed while {self.window_holds.of[page]} windows need it")
-                self._free.append(page)
+        freed = self.holds.remove(pages, kept)
+        windows = self.window_holds.of
+        for page in freed:
+            if windows[page]:
+                raise PageError(f"page {page} is freed while {windows[page]} windows need it")
+        self._free += freed
 
-    def hold_window(self, pages: Iterable[int], kept: bool = False) -> None:
+    def hold_window(self, pages: Sequence[int], kept: bool = False) -> None:
         """One more window hold on each page; its sliding page must still be there. Nothing without sliding layers."""
-        for page in pages if self.sliding_pages else ():
+        if not self.sliding_pages:
+            return
+        for page in pages:
             if not self._sliding_map[page]:
                 raise PageError(f"the sliding page of page {page} is gone and cannot be shared")
-            self.window_holds.add(page, kept)
+        self.window_holds.add(pages, kept)
 
-    def release_window(self, pages: Iterable[int], kept: bool = False) -> None:
+    def release_window(self, pages: Sequence[int], kept: bool = False) -> None:
         """Give up one window hold on each page; the last one returns the sliding page to its pool."""
-        for page in pages if self.sliding_pages else ():
-            if self.window_holds.remove(page, kept):
-                self._free_sliding.append(self._sliding_map[page])
-                self._map(page, 0)
+        if not self.sliding_pages:
+            return
+        freed = self.window_holds.remove(pages, kept)
+        for page in freed:
+            self._free_sliding.append(self._sliding_map[page])
+            self._sliding_map[page] = 0
+        self._changed.update(freed)
 
     def take_map_changes(self) -> list[tuple[int, Ints]]:
         """What the sliding map must be told before the next forward: runs of (first page, sliding pages)."""
@@ -168,10 +200,6 @@ class Pages:
     def _check_pool(self, what: str, free: list[int], used: list[int], size: int) -> None:
         if sorted(free + used) != list(range(1, size)):
             raise PageError(f"{what}s lost or handed out twice: {len(free)} free, {len(used)} used, {size - 1} in all")
-
-    def _map(self, page: int, sliding: int) -> None:
-        self._sliding_map[page] = sliding
-        self._changed.add(page)
 
     def _map_run(self, run: list[int]) -> tuple[int, Ints]:
         return run[0], np.asarray([self._sliding_map[page] for page in run], dtype=np.int32)

@@ -10,17 +10,21 @@ pinned leaves last, the name least recently pinned first. This file decides noth
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
 
+import numpy as np
+
 from photocall_engine.pages import Pages
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.window import first_in_window
 
 CHECKPOINT_EVERY = 1024
+_SPAN = struct.Struct("<3i")
 
 K = TypeVar("K")
 
@@ -43,11 +47,10 @@ class PageKeys:
     def __init__(self, root: bytes, tokens: Sequence[int], spans: Sequence[PictureSpan]) -> None:
         self.root = root
         self.num_tokens = len(tokens)
-        self._units = [token.to_bytes(4, "little") for token in tokens]
-        for span in spans:
-            key = hashlib.blake2b(span.key.encode(), digest_size=16).digest()
-            for position in range(span.start, span.end):
-                self._units[position] = b"picture" + key + (position - span.start).to_bytes(4, "little")
+        self._tokens = np.asarray(tokens, dtype="<i4").tobytes()
+        self._spans = [
+            (span.start, span.end, hashlib.blake2b(span.key.encode(), digest_size=16).digest()) for span in spans
+        ]
         self.pages: list[bytes] = []  # of the full pages, in order
         for end in range(PAGE_SIZE, len(tokens) + 1, PAGE_SIZE):
             self.pages.append(self._hash(end - PAGE_SIZE, end))
@@ -62,8 +65,14 @@ class PageKeys:
         return self.pages[index - 1] if index else self.root
 
     def _hash(self, start: int, end: int) -> bytes:
-        parent = self.before(start // PAGE_SIZE)
-        return hashlib.blake2b(b"".join([parent, *self._units[start:end]]), digest_size=16).digest()
+        """Of what is in front, the tokens, and for each picture among them: which rows of it stand where."""
+        name = hashlib.blake2b(self.before(start // PAGE_SIZE), digest_size=16)
+        name.update(bytes([end - start]) + self._tokens[4 * start : 4 * end])
+        for first, last, key in self._spans:
+            low, high = max(start, first), min(end, last)
+            if low < high:
+                name.update(key + _SPAN.pack(low - start, high - start, low - first))
+        return name.digest()
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ alone leaves a share of each to those behind it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
@@ -37,7 +37,7 @@ class Scheduler:
         self.cache = cache
         self.soft = soft
         self.waiting = WaitingLine()
-        self.running: list[Request] = []
+        self.running: dict[Request, None] = {}  # in the order of admission
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
         self._admissions = 0
         self._breaths = BREATHS  # steps planned since one with the tower
@@ -50,9 +50,9 @@ class Scheduler:
         """It leaves now, whatever it was doing: cancelled, expired, failed or done."""
         self._free(request, None)
         self.waiting.leave(request)
-        for group in (self.running, self._suspects):
-            if request in group:
-                group.remove(request)
+        self.running.pop(request, None)
+        if request in self._suspects:
+            self._suspects.remove(request)
 
     def requests(self) -> list[Request]:
         """Everyone who has no outcome yet."""
@@ -70,7 +70,9 @@ class Scheduler:
             running = [request for request in running if request is self._suspects[0]]
         self._plan_decodes(draft, running)
         for place, request in enumerate(running, 1):
-            if draft.left and request in self.running:
+            if not draft.left:
+                break
+            if request in self.running and _has_more(draft, request):
                 kept = self._share_of_those_behind(draft, request, running[place:])
                 draft.left -= kept
                 self._plan_prompt(draft, request)
@@ -96,7 +98,7 @@ class Scheduler:
                 self._preempt(victim, None)
                 promised = self._outstanding([*self.running, request])
             self.waiting.leave(request)
-            self.running.append(request)
+            self.running[request] = None
             if request.order < 0:
                 request.order, self._admissions = self._admissions, self._admissions + 1
                 request.times.admitted = now
@@ -116,7 +118,7 @@ class Scheduler:
         slots = self.limits.max_requests - len(self.running)
         return slots > 0 and full <= self.pages.free + self.pages.holds.idle
 
-    def _outstanding(self, requests: list[Request]) -> tuple[int, int]:
+    def _outstanding(self, requests: Iterable[Request]) -> tuple[int, int]:
         """(full, sliding) pages these will still reserve for prompts: a prefix, and the questions of one step.
 
         Decoded tokens are not counted: texts that outgrow the pools take pages from the youngest.
@@ -158,7 +160,7 @@ class Scheduler:
         for request in running:
             for branch in request.branches:
                 base = branch.base
-                if base.remaining == 1 and base.live and base.path and draft.left > kept and request in self.running:
+                if base.path and base.remaining == 1 and base.live and draft.left > kept and request in self.running:
                     self._schedule(draft, request, branch, base)
 
     def _smallest_piece(self, request: Request) -> int:
@@ -271,7 +273,7 @@ class Scheduler:
 
     def _preempt(self, request: Request, draft: Draft | None) -> None:
         self._free(request, draft)
-        self.running.remove(request)
+        del self.running[request]
         self.waiting.rejoin(request)
 
     def _free(self, request: Request, draft: Draft | None) -> None:
@@ -342,8 +344,9 @@ class Scheduler:
 
     def _release_prefix(self, request: Request) -> None:
         """Once every question has begun, the prefix lives on in their block tables and in the cache."""
-        if not request.prefix.remaining and all(b.done or b.base.computed for b in request.branches):
-            request.prefix.table.release()
+        prefix = request.prefix
+        if prefix.live and not prefix.remaining and all(b.done or b.base.computed for b in request.branches):
+            prefix.table.release()
 
     def abandon(self, step: Step) -> list[Request]:
         """The step raised, so nothing of it counts: its requests run again, each alone. Returns who failed alone."""
@@ -377,6 +380,11 @@ class Scheduler:
         )
         self.soft.check()
         assert not self.soft.pinned, "a picture stayed pinned after its step"
+
+
+def _has_more(draft: Draft, request: Request) -> bool:
+    """Whether it could have rows beside those it has been given."""
+    return request.prefix.remaining > 0 or any(sequence not in draft.parts for _, sequence in request.pending())
 
 
 def _wants(request: Request, most: int) -> int:

@@ -103,13 +103,14 @@ class Branch:
         """Whether the question itself has been read."""
         return self.base.read is None or bool(self.base.path)
 
-    def pending(self) -> Iterator[Sequence]:
+    def pending(self) -> list[Sequence]:
         """Sequences that still need rows, parents first."""
         if self.done:
-            return
-        if self.base.remaining and (self.base.read is not None or self.forks):
-            yield self.base
-        yield from self.forks
+            return []
+        base = self.base
+        if base.remaining and (base.read is not None or self.forks):
+            return [base, *self.forks]
+        return list(self.forks)
 
     def take(self, sequence: Sequence, values: Floats) -> None:
         """What was read at the end of one of this branch's sequences; those no longer needed give up their pages."""

@@ -8,6 +8,7 @@ by a page copy where they were written before. This file decides nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -45,11 +46,7 @@ class Step:
     copy_to: Ints
     batch: RowBatch
     readers: list[Part]  # who reads row batch.read[i]
-
-    @property
-    def requests(self) -> list[Request]:
-        """Everyone who takes part."""
-        return list(dict.fromkeys(part.request for part in self.parts))
+    requests: list[Request]  # everyone who takes part
 
 
 @dataclass(slots=True)
@@ -93,30 +90,46 @@ class _Builder:
 
     def step(self, map_changes: list[tuple[int, Ints]]) -> Step:
         parts = list(self._draft.parts.values())
-        row = 0
+        first_row, num_rows = self._first_row, 0
         for part in parts:
-            self._first_row[part.sequence] = row
-            row += part.rows
-        columns = [self._columns(part) for part in parts]
-        tokens, pos, slot, kv_hi_sliding, soft_idx = (np.concatenate(column) for column in zip(*columns, strict=True))
-        tables = [part.sequence.table.pages[: pages_for(part.sequence.position + part.rows)] for part in parts]
-        offsets = np.cumsum([0, *map(len, tables)])[:-1]
-        for part in parts:
-            self._fill_tail(part.sequence)
-        readers = [part for part in parts if part.reads is not None]
-        rows = [part.rows for part in parts]
+            first_row[part.sequence] = num_rows
+            num_rows += part.rows
+        tokens, pos, slot, seen, soft = np.empty((5, num_rows), dtype=np.int32)
+        soft.fill(-1)
+        tables, readers = [], []
+        singles: list[tuple[int, int, int, int]] = []  # row, token, position, slot of parts of one row
+        for part, row in zip(parts, first_row.values(), strict=True):
+            sequence = part.sequence
+            position = sequence.position
+            pages = sequence.table.pages[: pages_for(position + part.rows)]
+            tables.append(pages)
+            if part.reads is not None:
+                readers.append(part)
+            if sequence.tail_source is not None or not sequence.computed:
+                self._fill_tail(sequence)
+            if part.rows == 1 and not sequence.spans:
+                slot_of = pages[-1] * PAGE_SIZE + position % PAGE_SIZE
+                singles.append((row, sequence.tokens[sequence.computed], position, slot_of))
+            else:
+                rows = slice(row, row + part.rows)
+                self._fill(part, pages, tokens[rows], pos[rows], slot[rows], seen[rows], soft[rows])
+        if singles:
+            row_of, *columns = np.asarray(singles, dtype=np.int32).T
+            tokens[row_of], pos[row_of], slot[row_of] = columns
+            seen[row_of] = columns[1] + 1
+        lengths = np.fromiter(map(len, tables), np.int32, len(tables))
         batch = RowBatch(
             tokens=tokens,
             pos=pos,
             slot=slot,
-            bt_off=np.repeat(offsets, rows).astype(np.int32),
+            bt_off=np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, [part.rows for part in parts]),
             kv_hi=pos + 1,
-            kv_hi_sliding=kv_hi_sliding,
-            block_tables=_ints([page for table in tables for page in table]),
+            kv_hi_sliding=seen,
+            block_tables=np.fromiter(chain.from_iterable(tables), np.int32, int(lengths.sum())),
             extra_row=_ints([row for row, _ in self._extra]),
             extra_slot=_ints([slot for _, slot in self._extra]),
-            soft_idx=soft_idx,
-            read=_ints([self._first_row[part.sequence] + part.rows - 1 for part in readers]),
+            soft_idx=soft,
+            read=_ints([first_row[part.sequence] + part.rows - 1 for part in readers]),
             decode=all(part.rows == 1 == part.sequence.remaining for part in parts),
         )
         return Step(
@@ -128,23 +141,25 @@ class _Builder:
             copy_to=_ints([target for _, target in self._copies]),
             batch=batch,
             readers=readers,
+            requests=list(dict.fromkeys(part.request for part in parts)),
         )
 
-    def _columns(self, part: Part) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-        """tokens, pos, slot, kv_hi_sliding and soft_idx of one part's rows."""
+    def _fill(self, part: Part, pages: list[int], tokens: Ints, pos: Ints, slot: Ints, seen: Ints, soft: Ints) -> None:
+        """Write one part's rows into its places of the columns."""
         sequence = part.sequence
         start, end = sequence.position, sequence.position + part.rows
-        pos = np.arange(start, end, dtype=np.int32)
-        slot = _ints(sequence.table.pages)[pos // PAGE_SIZE] * PAGE_SIZE + pos % PAGE_SIZE
-        seen, soft = pos + 1, np.full_like(pos, -1)
+        tokens[:] = sequence.tokens[sequence.computed : sequence.computed + part.rows]
+        pos[:] = np.arange(start, end)
+        first = start // PAGE_SIZE  # index of the first page that it writes
+        slot[:] = _ints(pages[first:])[pos // PAGE_SIZE - first] * PAGE_SIZE + pos % PAGE_SIZE
+        seen[:] = pos + 1
         for span in sequence.spans:
             low, high = max(start, span.start), min(end, span.end)
             if low < high:
-                first = self._draft.pictures[span.key] + low - span.start
-                soft[low - start : high - start] = np.arange(first, first + high - low, dtype=np.int32)
+                arena = self._draft.pictures[span.key] + low - span.start
+                soft[low - start : high - start] = np.arange(arena, arena + high - low)
                 if self._bidirectional:
                     seen[low - start : high - start] = span.end
-        return _ints(sequence.tokens[sequence.computed : sequence.computed + part.rows]), pos, slot, seen, soft
 
     def _fill_tail(self, sequence: Sequence) -> None:
         """Bring what stands in front of the sequence's first row on the same page into its own page."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import jinja2
@@ -14,6 +15,8 @@ from tokenizers import Tokenizer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SENTINEL = "\x00content\x00"
+SHORT = 2_000  # characters of a text that is remembered: the same questions are asked of picture after picture
+REMEMBERED = 4_096
 
 
 class TokenizerError(ValueError):
@@ -44,6 +47,7 @@ class ChatTokenizer:
         self._plain = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._plain.encode_special_tokens = True
         self._special = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._encode_short = lru_cache(maxsize=REMEMBERED)(self._encode)
         config = json.loads((directory / "config.json").read_text())
         self.vocab_size = self._plain.get_vocab_size(with_added_tokens=True)
         self.image = int(config["image_token_id"])
@@ -56,11 +60,14 @@ class ChatTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ordinary text to token ids; control tokens spelled out in it are ordinary characters."""
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return list(self._encode_short(text) if len(text) <= SHORT else self._encode(text))
 
     def decode(self, ids: list[int]) -> str:
         """Token ids to text, control tokens left out."""
         return str(self._special.decode(ids, skip_special_tokens=True))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._plain.encode(text, add_special_tokens=False).ids)
 
     def _encode_marks(self, text: str) -> list[int]:
         return list(self._special.encode(text, add_special_tokens=False).ids)

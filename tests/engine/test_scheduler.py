@@ -146,11 +146,11 @@ def test_a_4k_prompt_holds_its_window_and_no_more(tokenizer: ChatTokenizer, wind
     made.ask("job", "x" * 4096, Text("t", "Say", 40))
     scheduler = made.engine.scheduler
     peaks = []
-    while not scheduler.requests() or scheduler.running[0].prefix.remaining:
-        peaks.append(len(scheduler.running[0].prefix.table.windowed) if scheduler.running else 0)
+    while not scheduler.requests() or next(iter(scheduler.running)).prefix.remaining:
+        peaks.append(len(next(iter(scheduler.running)).prefix.table.windowed) if scheduler.running else 0)
         made.step()
     assert max(peaks) <= pages_for(window) + 2
-    while scheduler.running and scheduler.running[0].branches[0].base.remaining > 1:
+    while scheduler.running and next(iter(scheduler.running)).branches[0].base.remaining > 1:
         made.step()
     answering = 0
     while scheduler.requests():
