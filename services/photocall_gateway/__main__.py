@@ -15,6 +15,7 @@ from photocall.logs import fields, set_up
 from photocall.settings import GatewaySettings, SettingsError
 from photocall_gateway.app import create_app
 from photocall_gateway.auth import check_bind
+from photocall_gateway.channels import PING_S
 from photocall_gateway.services import Services
 
 log = logging.getLogger(__name__)
@@ -84,6 +85,10 @@ def main() -> int:
         timeout_graceful_shutdown=CLOSE_S,
         timeout_keep_alive=75,
         lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
     )
     server = Server(config, app.state.services)
     try:

@@ -32,7 +32,7 @@ from photocall_gateway.models import ModelNames
 from photocall_gateway.openapi import document
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
-from photocall_gateway.routes import decisions, health, images, jobs, models, sessions, systemone
+from photocall_gateway.routes import channels, decisions, health, images, jobs, models, sessions, systemone
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
@@ -42,6 +42,7 @@ from photocall_gateway.waiting import WakeReader
 ROUTES: list[Described | DescribedSocket] = [
     *jobs.ROUTES,
     *sessions.ROUTES,
+    *channels.ROUTES,
     *systemone.ROUTES,
     *decisions.ROUTES,
     *images.ROUTES,

@@ -5,6 +5,7 @@ Everything below raises photocall.errors or InvalidField; nothing else in the ga
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import secrets
@@ -44,6 +45,9 @@ class ErrorBoundary:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -65,6 +69,23 @@ class ErrorBoundary:
             if started:
                 raise
             await response_to(scope, error)(scope, receive, named)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket that is refused before it is open is answered like any other request."""
+        scope[REQUEST_ID] = f"req_{secrets.token_hex(12)}"
+        opened = False
+
+        async def watched(message: Message) -> None:
+            nonlocal opened
+            opened = opened or message["type"] == "websocket.accept"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except Exception as error:
+            if opened or "websocket.http.response" not in scope.get("extensions", {}):
+                raise
+            await response_to(scope, error)(scope, receive, send)
 
 
 def _add_request_id(scope: Scope, message: MutableMapping[str, Any]) -> None:
@@ -115,6 +136,12 @@ def response_to(scope: Scope, error: Exception) -> Response:
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(body, status, headers, media_type=kind)
+
+
+def problem_of(scope: Scope, error: Exception) -> dict[str, Any]:
+    """The problem document of a failure, for those who answer with more than a response."""
+    found: dict[str, Any] = json.loads(bytes(response_to(scope, error).body))
+    return found
 
 
 def _problem(found: PhotocallError, scope: Scope, error: Exception) -> dict[str, Any]:

@@ -44,10 +44,23 @@ def client(settings: GatewaySettings) -> Iterator[TestClient]:
 
 
 @contextlib.contextmanager
-def served(settings: GatewaySettings, policy: Policy = POLICY, abandoned_after_s: float = 8.0) -> Iterator[str]:
+def served(
+    settings: GatewaySettings, policy: Policy = POLICY, abandoned_after_s: float = 8.0, ping_s: float = 20.0
+) -> Iterator[str]:
     """The app behind a real uvicorn on a free loopback port; gives its address."""
     app = create_app(settings, policy, abandoned_after_s)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False, lifespan="on")
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
+        ws_ping_interval=ping_s,
+        ws_ping_timeout=ping_s,
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable
 
@@ -19,15 +18,13 @@ from photocall_gateway.job_object import etag, job_object, matches
 from photocall_gateway.job_response import POLL_AFTER_S, job_response, place
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
-from photocall_gateway.parsing import parse_job
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
-from photocall_gateway.sync_route import INLINE_PARSE_BYTES
+from photocall_gateway.taking import accept_job
 from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
-MAX_DEADLINE_S = 86_400.0
 MAX_PAGE = 100
 
 
@@ -39,22 +36,7 @@ async def create(request: Request) -> Response:
     after_response = BackgroundTasks() if wait_s is None else None
     async with first_upload(s.redis, owner(request), key):
         body = await read_body(request, s.settings.max_body_bytes)
-        arguments = (body, s.limits, MAX_DEADLINE_S)
-        if len(body.data) <= INLINE_PARSE_BYTES:
-            parsed, options = parse_job(*arguments)
-        else:
-            parsed, options = await asyncio.to_thread(parse_job, *arguments)
-        s.dispatcher.check_model(parsed)
-        accepted = await s.dispatcher.accept(
-            parsed,
-            owner=owner(request),
-            shape="job",
-            priority=options.priority,
-            deadline_s=options.deadline_s or s.settings.default_deadline_s,
-            idempotency_key=key,
-            metadata=options.metadata,
-            after_response=after_response,
-        )
+        accepted = await accept_job(s, owner(request), body, key, after_response)
     headers = {"location": f"/v1/jobs/{accepted.job_id}"}
     if wait_s is None:
         record = await s.records.get(accepted.job_id)

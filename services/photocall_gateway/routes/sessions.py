@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Mapping
@@ -11,25 +10,21 @@ from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from photocall.errors import UnknownSession
-from photocall.jobs import Accepted
 from photocall.questions import InvalidField, Json
 from photocall.sessions import SessionRecord
-from photocall_gateway.body import Body, open_body
+from photocall_gateway.body import open_body
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation
-from photocall_gateway.dispatch import TurnOf
 from photocall_gateway.events import SessionEvents, last_event_id, sse, sse_response
 from photocall_gateway.job_response import POLL_AFTER_S, job_response
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.openapi_sessions import SESSION_SCHEMAS, optional_body
-from photocall_gateway.parsing import metadata_of, parse_turn
+from photocall_gateway.parsing import metadata_of
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
-from photocall_gateway.routes.jobs import MAX_DEADLINE_S
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.session_object import session_object
-from photocall_gateway.sync_route import INLINE_PARSE_BYTES
+from photocall_gateway.taking import accept_turn, own_session
 from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
@@ -146,43 +141,6 @@ def new_session(raw: Mapping[str, Json], caller: str, s: Services) -> SessionRec
     name = f"ses_{secrets.token_hex(12)}"
     metadata = metadata_of(raw.get("metadata"))
     return SessionRecord(name, caller, time.time(), ttl_s, mode, remember, state, metadata)
-
-
-async def accept_turn(
-    s: Services, session: SessionRecord, body: Body, key: str | None, after_response: BackgroundTasks | None = None
-) -> Accepted:
-    """Check a turn and keep it as a job; in `newest` mode it replaces the turns that no engine is at."""
-    arguments = (body, s.limits, MAX_DEADLINE_S)
-    if len(body.data) <= INLINE_PARSE_BYTES:
-        parsed, options = parse_turn(*arguments)
-    else:
-        parsed, options = await asyncio.to_thread(parse_turn, *arguments)
-    s.dispatcher.check_model(parsed)
-    pictures = await s.sessions.pictures(session.session_id)
-    images = tuple(image["sha256"] for image in pictures)
-    remember = session.remember if options.remember is None else options.remember
-    accepted = await s.dispatcher.accept(
-        parsed,
-        owner=session.owner,
-        shape="turn",
-        priority="interactive",
-        deadline_s=options.deadline_s or s.settings.default_deadline_s,
-        idempotency_key=key,
-        metadata=options.metadata,
-        after_response=after_response,
-        turn=TurnOf(session.session_id, images, remember),
-    )
-    if session.mode == "newest" and accepted.created:
-        await s.sessions.replace_waiting(session.session_id, accepted.job_id)
-    return accepted
-
-
-async def own_session(s: Services, session_id: str, caller: str) -> SessionRecord:
-    """Another caller's session is as unknown as none. Raises UnknownSession."""
-    session = await s.sessions.get(session_id)
-    if session.owner != caller:
-        raise UnknownSession(session_id)
-    return session
 
 
 async def _own(request: Request, s: Services) -> SessionRecord:

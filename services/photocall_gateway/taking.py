@@ -1,0 +1,80 @@
+"""Taking a body in: a native job or a turn of a session, checked and kept, whichever way it came."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.background import BackgroundTasks
+
+from photocall.errors import UnknownSession
+from photocall.jobs import Accepted
+from photocall.sessions import SessionRecord
+from photocall_gateway.body import Body, Limits
+from photocall_gateway.dispatch import TurnOf
+from photocall_gateway.parsing import parse_job, parse_turn
+from photocall_gateway.services import Services
+from photocall_gateway.sync_route import INLINE_PARSE_BYTES
+
+MAX_DEADLINE_S = 86_400.0
+
+P = TypeVar("P")
+
+
+async def accept_job(
+    s: Services, caller: str, body: Body, key: str | None, after_response: BackgroundTasks | None = None
+) -> Accepted:
+    """Check a native body and keep it as a job. Raises what parsing and Dispatcher.accept say."""
+    parsed, options = await _parsed(parse_job, body, s.limits)
+    s.dispatcher.check_model(parsed)
+    return await s.dispatcher.accept(
+        parsed,
+        owner=caller,
+        shape="job",
+        priority=options.priority,
+        deadline_s=options.deadline_s or s.settings.default_deadline_s,
+        idempotency_key=key,
+        metadata=options.metadata,
+        after_response=after_response,
+    )
+
+
+async def accept_turn(
+    s: Services, session: SessionRecord, body: Body, key: str | None, after_response: BackgroundTasks | None = None
+) -> Accepted:
+    """Check a turn and keep it as a job; in `newest` mode it replaces the turns that no engine is at."""
+    parsed, options = await _parsed(parse_turn, body, s.limits)
+    s.dispatcher.check_model(parsed)
+    pictures = await s.sessions.pictures(session.session_id)
+    images = tuple(image["sha256"] for image in pictures)
+    remember = session.remember if options.remember is None else options.remember
+    accepted = await s.dispatcher.accept(
+        parsed,
+        owner=session.owner,
+        shape="turn",
+        priority="interactive",
+        deadline_s=options.deadline_s or s.settings.default_deadline_s,
+        idempotency_key=key,
+        metadata=options.metadata,
+        after_response=after_response,
+        turn=TurnOf(session.session_id, images, remember),
+    )
+    if session.mode == "newest" and accepted.created:
+        await s.sessions.replace_waiting(session.session_id, accepted.job_id)
+    return accepted
+
+
+async def own_session(s: Services, session_id: str, caller: str) -> SessionRecord:
+    """Another caller's session is as unknown as none. Raises UnknownSession."""
+    session = await s.sessions.get(session_id)
+    if session.owner != caller:
+        raise UnknownSession(session_id)
+    return session
+
+
+async def _parsed(parse: Callable[[Body, Limits, float], P], body: Body, limits: Limits) -> P:
+    """A large body is parsed off the event loop."""
+    if len(body.data) <= INLINE_PARSE_BYTES:
+        return parse(body, limits, MAX_DEADLINE_S)
+    return await asyncio.to_thread(parse, body, limits, MAX_DEADLINE_S)
