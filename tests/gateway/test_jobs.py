@@ -351,14 +351,14 @@ def test_a_store_that_is_full_to_the_brim(client: TestClient, redis_client: redi
     assert all(int(r.headers["retry-after"]) > 0 for r in (again, marked, synchronous))
 
 
-def test_many_callers_wait_on_one_reader(http: httpx.Client, backend: FakeBackend, redis_client: redis.Redis) -> None:
+def test_many_callers_wait_on_one_reader(
+    http: httpx.Client, backend: FakeBackend, redis_client: redis.Redis, eventually: Eventually
+) -> None:
     backend.hold.set()
     job_id = http.post("/v1/jobs", json=TEXT).json()["id"]
     with ThreadPoolExecutor(30) as pool:
         calls = [pool.submit(http.get, f"/v1/jobs/{job_id}", headers={"prefer": "wait=15"}) for _ in range(30)]
-        time.sleep(0.5)
+        eventually(lambda: "photocall_waiting_calls 30.0" in http.get("/metrics").text)
         assert redis_client.pubsub_numsub(keys.WAKE) == [(keys.WAKE.encode(), 1)]
-        metrics = http.get("/metrics").text
-        assert "photocall_waiting_calls 30.0" in metrics
         backend.hold.clear()
         assert [call.result().json()["status"] for call in calls] == ["succeeded"] * 30
