@@ -32,13 +32,13 @@ from photocall_engine.engine import Engine, build_engine
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.intake import RedisIntake
 from photocall_engine.lease_book import LeaseBook
-from photocall_engine.model.config import read_config
+from photocall_engine.model.config import ModelConfig, read_config
 from photocall_engine.model.fields import ConfigError
 from photocall_engine.outlet import RedisOutlet
 from photocall_engine.pulse import Pulse
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.self_test import SelfTestError, run_self_test
-from photocall_engine.sizing import PoolSizes, plan_pools
+from photocall_engine.sizing import DoesNotFit, Load, PoolSizes, plan_memory, plan_pools
 from photocall_engine.tokenizer import ChatTokenizer, TokenizerError
 
 log = logging.getLogger(__name__)
@@ -100,18 +100,17 @@ def load_model(settings: EngineSettings) -> Model:
     """Read the checkpoint. Raises what `main` lists."""
     config = read_config(settings.model)
     tokenizer = ChatTokenizer(settings.model)
-    sizes = plan_pools(config.text, settings.pages)
     runner: ModelRunner
     if settings.runner == "fake":
         runner = FakeRunner(vocab_size=tokenizer.vocab_size, max_rows=settings.max_rows, sliding_pages=256)
     else:
-        runner = _torch_runner(settings, sizes)
+        runner = _torch_runner(settings, config)
     processor = None if config.vision is None else ProcessorConfig.read(settings.model)
     calibration = Calibration.load(settings.model)
     return Model(settings.model_name, runner, tokenizer, calibration, processor)
 
 
-def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
+def _torch_runner(settings: EngineSettings, config: ModelConfig) -> ModelRunner:
     # Waiting OpenMP threads spin for microseconds, then sleep: by default they spin for milliseconds, and so take the
     # core from whoever they wait for, prep and gateway included. Read once, when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -121,6 +120,7 @@ def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
     from photocall_engine.torch_runner import TorchRunner
 
     try:
+        sizes = _pool_sizes(settings, config)
         return TorchRunner.load(
             settings.model,
             device=settings.device,
@@ -130,8 +130,26 @@ def _torch_runner(settings: EngineSettings, sizes: PoolSizes) -> ModelRunner:
             soft_capacity=sizes.soft_capacity,
             threads=settings.threads or os.cpu_count(),
         )
-    except (WeightError, UnsupportedDevice) as error:
+    except (WeightError, UnsupportedDevice, DoesNotFit) as error:
         raise UnusableModelError(str(error)) from error
+
+
+def _pool_sizes(settings: EngineSettings, config: ModelConfig) -> PoolSizes:
+    """From the memory that is free on a GPU, or from the settings. Raises WeightError, DoesNotFit."""
+    import torch
+
+    from photocall_engine.model.checkpoint import weight_bytes
+    from photocall_engine.model.shards import read_shards
+
+    if settings.device != "cuda" or not torch.cuda.is_available():
+        return plan_pools(config.text, settings.pages, settings.kv_bytes)
+    free, total = torch.cuda.mem_get_info()
+    room = int(total * settings.gpu_memory) - (total - free)
+    weights = weight_bytes(config, torch.bfloat16, own_head="lm_head.weight" in read_shards(settings.model))
+    load = Load(settings.max_rows, settings.token_budget, settings.max_requests, settings.encode_budget)
+    plan = plan_memory(config, room, weights, load, settings.pages)
+    log.info("memory: %s", plan)
+    return plan.pools
 
 
 def serve(settings: EngineSettings, model: Model) -> None:

@@ -89,6 +89,17 @@ def seconds(minimum: float) -> Callable[[str], float]:
     return parse
 
 
+def fraction(value: str) -> float:
+    """A share of something, above 0 and up to 1."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise _Expected("a number above 0 and up to 1") from None
+    if not 0.0 < number <= 1.0:
+        raise _Expected("a number above 0 and up to 1")
+    return number
+
+
 def one_of(*allowed: str) -> Callable[[str], str]:
     """One of a few words."""
 
@@ -252,6 +263,13 @@ class EngineSettings(SharedSettings):
     runner: str = setting("PHOTOCALL_RUNNER", "model", one_of("model", "fake"), "tests only: `fake` runs no model")
     threads: int = setting("PHOTOCALL_THREADS", 0, integer(0), "CPU threads of the model; 0 takes every core")
     pages: int = setting("PHOTOCALL_PAGES", 0, integer(0), "K/V pages; 0 plans them from memory")
+    gpu_memory: float = setting(
+        "PHOTOCALL_GPU_MEMORY",
+        0.9,
+        fraction,
+        "share of the GPU's memory that may be full once the engine runs",
+    )
+    kv_bytes: int = setting("PHOTOCALL_KV_BYTES", 1024 * MIB, integer(MIB), "bytes of K/V on the CPU")
     max_rows: int = setting("PHOTOCALL_MAX_ROWS", 2048, integer(1136), "rows of one forward at most")
     token_budget: int = setting("PHOTOCALL_TOKEN_BUDGET", 1536, integer(1136), "rows the scheduler plans per step")
     encode_budget: int = setting(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +20,10 @@ from photocall import keys
 from photocall.jobs import JobStatus
 from photocall.messages import EngineInfo, ShutdownRequest
 from photocall.redis_server import RedisServer
+from photocall.settings import EngineSettings
 from photocall_engine import __main__ as engine_main
 from photocall_engine.model.config import read_config
-from photocall_engine.sizing import MAX_PLANNED_PAGES, page_bytes, plan_pools
+from photocall_engine.sizing import GPU_MAX_PAGES, MAX_PLANNED_PAGES, page_bytes, plan_pools
 from tests.engine.queue_bench import WIRE, QueueBench, until
 
 MODEL = Path(__file__).parents[2] / "models" / "mini"
@@ -143,6 +145,20 @@ def test_pools_are_planned_from_memory_or_given() -> None:
     assert plan_pools(config, kv_bytes=50 * per_page).num_pages == 50
     assert plan_pools(config, kv_bytes=10**15).num_pages == MAX_PLANNED_PAGES
     assert plan_pools(config, 100).sliding_pages == 99
+
+
+def test_a_gpu_is_asked_what_is_free_and_what_does_not_fit_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others already have half of the memory; ours may fill it to three quarters."""
+    config = read_config(MODEL)
+    free = 40 * 10**9
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 80 * 10**9))
+    settings = EngineSettings(device="cuda", model=MODEL, gpu_memory=0.75)
+    assert engine_main._pool_sizes(settings, config).num_pages == GPU_MAX_PAGES
+    free = 21 * 10**9  # of which 20 are not ours to fill
+    with pytest.raises(engine_main.UnusableModelError, match=r"^1\.00 GB of memory do not hold weights of 0\.02"):
+        engine_main._torch_runner(settings, config)
+    assert engine_main._pool_sizes(replace(settings, device="cpu", kv_bytes=10**8), config).num_pages == 2034
 
 
 def test_the_fake_needs_no_torch() -> None:

@@ -48,6 +48,13 @@ def allocate(
     return text, seeing
 
 
+def weight_bytes(config: ModelConfig, dtype: torch.dtype, own_head: bool = False) -> int:
+    """Bytes that all tensors will take on a device."""
+    text, seeing = allocate(config, torch.device("meta"), dtype, own_head)
+    places = text.places | ({} if seeing is None else seeing.places)
+    return sum(place.numel() * place.element_size() for place in places.values())
+
+
 def make_encoder(config: ModelConfig, weights: SeeingWeights | None, kernels: Kernels) -> VisionEncoder | None:
     """What turns this checkpoint's pictures into soft tokens; None: it sees none. The weights are filled by now."""
     if isinstance(weights, VisionWeights) and isinstance(config.vision, VisionConfig):
