@@ -2,12 +2,12 @@
 
 Positions are cut into splits at absolute multiples of `split`, so a row's parts depend on what it sees and on nothing
 else. An item holds up to `tile_rows` rows that read the same pages; rows of several sequences share an item only in a
-split whose pages are the same for all of them (branches on one prefix). Plain numpy: no tensors here.
+split whose pages are the same for all of them (branches on one prefix). Plain numpy, made for every step: nothing here
+loops over rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.rows import PAGE_SIZE, Ints
+
+_FAR = np.int64(1) << 32  # beyond every position
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,48 +31,43 @@ class SplitPlan:
     num_parts: int
 
 
-@dataclass(slots=True)
-class _Item:
-    bt_off: int
-    first: int
-    end: int
-    rows: NDArray[np.int64]
-    split: int  # -1: the item covers all that its rows see
-
-
 def plan_splits(rows: VisibleRows, tile_rows: int, split: int, *, whole: bool) -> SplitPlan:
     """Items of one split each, or with `whole` items that walk all splits of their rows.
 
     Both give a row the same bits: `whole` suits many rows, single splits few rows of long sequences.
     """
-    order = np.lexsort((rows.hi, rows.lo, rows.bt_off))
-    if whole:
-        found = [
-            _item(rows, members, -1, split)
-            for sequence in _sequences(rows, order)
-            for members in _tiles(rows, sequence, tile_rows)
-        ]
-    else:
-        found = [
-            item for index in _splits(rows, split) for item in _items_of_split(rows, order, index, tile_rows, split)
-        ]
-    found.sort(key=lambda item: item.first - item.end)
+    num_rows = len(rows.lo)
     first_split = rows.lo // split
     num_splits = (rows.hi - 1) // split - first_split + 1
-    parts = np.where((num_splits > 1) & (not whole), num_splits, 0)
+    if whole:
+        parts = np.zeros(num_rows, dtype=np.int32)
+        row, lo, hi = np.arange(num_rows), rows.lo, rows.hi
+        group: NDArray[np.integer] = rows.bt_off
+    else:
+        parts = np.where(num_splits > 1, num_splits, 0)
+        row = np.repeat(np.arange(num_rows), num_splits)
+        index = np.arange(len(row)) - np.repeat(np.cumsum(num_splits) - num_splits, num_splits) + first_split[row]
+        lo, hi = np.maximum(rows.lo[row], index * split), np.minimum(rows.hi[row], (index + 1) * split)
+        group = _same_pages(rows, row, index, split)
     first_part = np.cumsum(parts) - parts
-    place_row = np.full((len(found), tile_rows), -1, dtype=np.int32)
-    place_part = np.full((len(found), tile_rows), -1, dtype=np.int32)
-    for place, item in enumerate(found):
-        count = len(item.rows)
-        place_row[place, :count] = item.rows
-        if item.split >= 0:
-            part = first_part[item.rows] + item.split - first_split[item.rows]
-            place_part[place, :count] = np.where(parts[item.rows] > 0, part, -1)
+
+    order = np.lexsort((hi, lo, group))
+    row, lo, hi = row[order], lo[order], hi[order]
+    item, place, starts = _tiles(group[order], lo, hi, tile_rows)
+    first, end = lo[starts], np.maximum.reduceat(hi, starts)
+    longest = np.argsort(first - end, kind="stable")
+    rank = np.empty(len(starts), dtype=np.int64)
+    rank[longest] = np.arange(len(starts))
+    place_row = np.full((len(starts), tile_rows), -1, dtype=np.int32)
+    place_part = np.full((len(starts), tile_rows), -1, dtype=np.int32)
+    place_row[rank[item], place] = row
+    if not whole:
+        part = first_part[row] + index[order] - first_split[row]
+        place_part[rank[item], place] = np.where(parts[row] > 0, part, -1)
     split_rows = np.flatnonzero(parts)
     return SplitPlan(
         tile_rows=tile_rows,
-        items=np.array([(i.bt_off, i.first, i.end) for i in found], dtype=np.int32).reshape(-1, 3),
+        items=np.stack((rows.bt_off[row[starts]], first, end), axis=1).astype(np.int32)[longest],
         place_row=place_row,
         place_part=place_part,
         combine=np.stack((split_rows, first_part[split_rows], parts[split_rows]), axis=1).astype(np.int32),
@@ -78,52 +75,49 @@ def plan_splits(rows: VisibleRows, tile_rows: int, split: int, *, whole: bool) -
     )
 
 
-def _splits(rows: VisibleRows, split: int) -> range:
-    return range(int(rows.lo.min()) // split, -(-int(rows.hi.max()) // split))
+def _same_pages(
+    rows: VisibleRows, row: NDArray[np.int64], index: NDArray[np.integer], split: int
+) -> NDArray[np.integer]:
+    """For each (row, split): a number that it shares with those that read the same pages there.
+
+    Sequences are compared up to the last page that any of their rows sees in the split.
+    """
+    key = rows.bt_off[row] + index * _FAR
+    found, member = np.unique(key, return_inverse=True)
+    bt_off, of_split = found % _FAR, found // _FAR
+    end = np.zeros(len(found), dtype=np.int64)
+    np.maximum.at(end, member, np.minimum(rows.hi[row], (index + 1) * split))
+    first_page = bt_off + of_split * (split // PAGE_SIZE)
+    last_page = bt_off + (end - 1) // PAGE_SIZE + 1
+    pages = rows.pages
+    numbers: dict[tuple[int, bytes], int] = {}
+    number = np.fromiter(
+        (
+            numbers.setdefault((at, pages[a:b].tobytes()), len(numbers))
+            for at, a, b in zip(of_split.tolist(), first_page.tolist(), last_page.tolist(), strict=True)
+        ),
+        np.int64,
+        len(found),
+    )
+    return number[member]
 
 
-def _items_of_split(
-    rows: VisibleRows, order: NDArray[np.int64], index: int, tile_rows: int, split: int
-) -> Iterator[_Item]:
-    """Rows that see a split, put together where their pages in it are the same."""
-    start, stop = index * split, (index + 1) * split
-    seen = order[(rows.lo[order] < stop) & (rows.hi[order] > start)]
-    together: dict[bytes, list[NDArray[np.int64]]] = {}
-    for sequence in _sequences(rows, seen):
-        base = int(rows.bt_off[sequence[0]])
-        last = (min(int(rows.hi[sequence].max()), stop) - 1) // PAGE_SIZE
-        pages = rows.pages[base + start // PAGE_SIZE : base + last + 1]
-        together.setdefault(pages.tobytes(), []).append(sequence)
-    for sequences in together.values():
-        members = np.concatenate(sequences)
-        if len(sequences) > 1:
-            members = members[np.lexsort((rows.hi[members], rows.lo[members]))]
-        for tile in _tiles(rows, members, tile_rows):
-            yield _item(rows, tile, index, split)
+def _tiles(
+    group: NDArray[np.integer], lo: Ints, hi: Ints, tile_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(tile of each entry, place in it, first entry of each tile) for entries sorted by group, then `lo`.
 
-
-def _sequences(rows: VisibleRows, order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """`order` cut where the block table changes."""
-    if not len(order):
-        return []
-    return np.split(order, np.flatnonzero(np.diff(rows.bt_off[order])) + 1)
-
-
-def _tiles(rows: VisibleRows, members: NDArray[np.int64], tile_rows: int) -> Iterator[NDArray[np.int64]]:
-    """At most `tile_rows` rows each, sorted by where they begin to see, and no position between that nobody sees:
-    such a position may lie on a page that was given back."""
-    start, end = 0, int(rows.hi[members[0]])
-    for place in range(1, len(members)):
-        row = members[place]
-        if place - start == tile_rows or rows.lo[row] > end:
-            yield members[start:place]
-            start, end = place, int(rows.hi[row])
-        end = max(end, int(rows.hi[row]))
-    yield members[start:]
-
-
-def _item(rows: VisibleRows, members: NDArray[np.int64], index: int, split: int) -> _Item:
-    first, end = int(rows.lo[members].min()), int(rows.hi[members].max())
-    if index >= 0:
-        first, end = max(first, index * split), min(end, (index + 1) * split)
-    return _Item(int(rows.bt_off[members[0]]), first, end, members, index)
+    At most `tile_rows` entries of one group, and no position between them that nobody of the group sees: such a
+    position may lie on a page that was given back.
+    """
+    at = np.arange(len(group))
+    fresh = np.empty(len(group), dtype=bool)
+    fresh[0] = True
+    np.not_equal(group[1:], group[:-1], out=fresh[1:])
+    far = np.cumsum(fresh) * _FAR  # so that the highest end so far starts anew with each group
+    seen = np.maximum.accumulate(hi + far)
+    fresh[1:] |= lo[1:] + far[1:] > seen[:-1]
+    within = at - np.maximum.accumulate(np.where(fresh, at, 0))
+    place = within % tile_rows
+    starts = np.flatnonzero(place == 0)
+    return np.cumsum(place == 0) - 1, place, starts
