@@ -12,17 +12,21 @@ import ipaddress
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from photocall.addresses import Network
 
-T = TypeVar("T", bound="SharedSettings")
-
 MIB = 1 << 20
 DAY_S = 86_400
+
+# What one step holds where nobody says otherwise. On the CPU the tower takes as long as many steps of answers, so one
+# typical picture. On a GPU a row is cheapest in the largest step, and a picture's tower pass costs a fraction of its
+# rows, so a step may be full of new pictures.
+STEP_ROWS = {"cpu": 1536, "cuda": 2048}
+STEP_SOFT_TOKENS = {"cpu": 140, "cuda": 2048}
 
 
 class SettingsError(Exception):
@@ -71,6 +75,20 @@ def integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def zero_or(parse: Callable[[str], int]) -> Callable[[str], int]:
+    """`0`, which leaves the choice to the process, or what `parse` takes."""
+
+    def either(value: str) -> int:
+        if value == "0":
+            return 0
+        try:
+            return parse(value)
+        except _Expected as expected:
+            raise _Expected(f"0, or {expected}") from None
+
+    return either
 
 
 def seconds(minimum: float) -> Callable[[str], float]:
@@ -147,6 +165,10 @@ def blobs_url(value: str) -> str:
         raise _Expected("dir:/absolute/path or a Redis URL") from None
 
 
+def _each(by_device: Mapping[str, int]) -> str:
+    return ", ".join(f"{value} on {device}" for device, value in by_device.items())
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedSettings:
     """What every process is told."""
@@ -170,7 +192,7 @@ class SharedSettings:
     failpoint: str = setting("PHOTOCALL_FAILPOINT", "", text, "tests only: die once at this named point")
 
     @classmethod
-    def from_env(cls: type[T], environ: Mapping[str, str]) -> T:
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
         """Read every setting of this class. Raises SettingsError."""
         values: dict[str, Any] = {}
         for item in fields(cls):
@@ -271,14 +293,32 @@ class EngineSettings(SharedSettings):
     )
     kv_bytes: int = setting("PHOTOCALL_KV_BYTES", 1024 * MIB, integer(MIB), "bytes of K/V on the CPU")
     max_rows: int = setting("PHOTOCALL_MAX_ROWS", 2048, integer(1136), "rows of one forward at most")
-    token_budget: int = setting("PHOTOCALL_TOKEN_BUDGET", 1536, integer(1136), "rows the scheduler plans per step")
+    token_budget: int = setting(  # `from_env` puts the device's for 0; likewise below
+        "PHOTOCALL_TOKEN_BUDGET",
+        0,
+        zero_or(integer(1136)),
+        f"rows the scheduler plans per step; 0 takes the device's: {_each(STEP_ROWS)}",
+    )
     encode_budget: int = setting(
-        "PHOTOCALL_ENCODE_BUDGET", 140, integer(1), "soft tokens of new pictures per step; a first one always"
+        "PHOTOCALL_ENCODE_BUDGET",
+        0,
+        zero_or(integer(1)),
+        f"soft tokens of new pictures per step; a first one always; 0 takes the device's: {_each(STEP_SOFT_TOKENS)}",
     )
     max_requests: int = setting("PHOTOCALL_MAX_REQUESTS", 64, integer(1), "requests in the engine at once")
     engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
     hold_s: float = setting("PHOTOCALL_SESSION_HOLD_S", 300.0, seconds(1.0), "a session's K/V is held so long at most")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read every setting; budgets that are left to the device become the device's. Raises SettingsError."""
+        settings = super().from_env(environ)
+        return replace(
+            settings,
+            token_budget=settings.token_budget or STEP_ROWS[settings.device],
+            encode_budget=settings.encode_budget or STEP_SOFT_TOKENS[settings.device],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

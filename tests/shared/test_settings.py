@@ -70,6 +70,8 @@ def test_values_are_read() -> None:
         (SharedSettings, "PHOTOCALL_JOB_TTL_S", "0"),
         (EngineSettings, "PHOTOCALL_DEVICE", "tpu"),
         (EngineSettings, "PHOTOCALL_MAX_ROWS", "64"),
+        (EngineSettings, "PHOTOCALL_TOKEN_BUDGET", "1135"),
+        (EngineSettings, "PHOTOCALL_ENCODE_BUDGET", "-1"),
         (PrepSettings, "PHOTOCALL_BUDGET", "5000"),
         (LocalSettings, "PHOTOCALL_PREP_WORKERS", "0"),
     ],
@@ -82,6 +84,19 @@ def test_a_bad_value_is_refused_by_name(cls: type[SharedSettings], variable: str
     with pytest.raises(SettingsError) as refused:
         cls.from_env({variable: value})
     assert str(refused.value).startswith(f"{variable}={value!r}: expected ")
+
+
+@pytest.mark.parametrize(("device", "rows", "soft_tokens"), [("cpu", 1536, 140), ("cuda", 2048, 2048)])
+def test_a_step_is_as_large_as_the_device_wants(device: str, rows: int, soft_tokens: int) -> None:
+    settings = EngineSettings.from_env({"PHOTOCALL_DEVICE": device})
+    assert (settings.token_budget, settings.encode_budget) == (rows, soft_tokens)
+    assert settings.token_budget <= settings.max_rows, "a forward that cannot hold the step would cut it silently"
+    zeros = {"PHOTOCALL_TOKEN_BUDGET": "0", "PHOTOCALL_ENCODE_BUDGET": "0"}
+    assert EngineSettings.from_env({"PHOTOCALL_DEVICE": device, **zeros}) == settings
+    told = EngineSettings.from_env(
+        {"PHOTOCALL_DEVICE": device, "PHOTOCALL_TOKEN_BUDGET": "1200", "PHOTOCALL_ENCODE_BUDGET": "280"}
+    )
+    assert (told.token_budget, told.encode_budget) == (1200, 280)
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://", "unix://", "password"])
