@@ -11,18 +11,23 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
+from photocall.addresses import AddressRules
 from photocall.connections import connect, connect_async
 from photocall.images import AsyncImageStore
 from photocall.operations import Policy
-from photocall.queueing import PrepQueues
+from photocall.outbound import Caller
+from photocall.queueing import PrepQueues, WebhookQueue
 from photocall.records import AsyncRecords, Records
 from photocall.sessions import AsyncSessions
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
+from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.auth import Gatekeeper, load_keys
 from photocall_gateway.body import Limits
+from photocall_gateway.courier import Courier
+from photocall_gateway.delivery import MAX_ANSWER_BYTES, Sender
 from photocall_gateway.described import Described, DescribedSocket
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain, DrainGate
@@ -32,7 +37,7 @@ from photocall_gateway.models import ModelNames
 from photocall_gateway.openapi import document
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
-from photocall_gateway.routes import channels, decisions, health, images, jobs, models, sessions, systemone
+from photocall_gateway.routes import channels, decisions, health, images, jobs, models, sessions, systemone, webhooks
 from photocall_gateway.services import Services
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
@@ -46,6 +51,7 @@ ROUTES: list[Described | DescribedSocket] = [
     *systemone.ROUTES,
     *decisions.ROUTES,
     *images.ROUTES,
+    *webhooks.ROUTES,
     *models.ROUTES,
     *health.ROUTES,
 ]
@@ -93,6 +99,7 @@ def create_app(
             max_image_bytes=settings.max_image_bytes,
             max_images=settings.max_images,
             fetch_urls=settings.fetch_urls,
+            webhooks=settings.webhooks,
             plain_http=bool(settings.allow_networks),
         ),
         description=document(ROUTES),
@@ -100,8 +107,15 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        sweeper = SweeperThread(Sweeper(Records(blocking, wire, policy), queues))
+        blocking_records = Records(blocking, wire, policy)
+        hooks = WebhookQueue(blocking, wire) if settings.webhooks else None
+        sweeper = SweeperThread(Sweeper(blocking_records, queues, hooks))
         sweeper.start()
+        courier = None
+        if hooks is not None:
+            caller = Caller(AddressRules(settings.allow_networks), ATTEMPT_S, MAX_ANSWER_BYTES)
+            courier = Courier(blocking, hooks, Sender(blocking_records, caller, settings.signing_key()).send)
+            courier.start()
         reading = asyncio.create_task(wakes.run())
         try:
             yield
@@ -109,6 +123,8 @@ def create_app(
             await stop(reading)
             await parts.sync_calls.close()
             await asyncio.to_thread(sweeper.stop)
+            if courier is not None:
+                await asyncio.to_thread(courier.stop)
             await client.aclose()
             await client.connection_pool.disconnect()
             blocking.close()

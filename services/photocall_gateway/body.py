@@ -23,7 +23,8 @@ class Limits:
     max_image_bytes: int
     max_images: int
     fetch_urls: bool = False
-    plain_http: bool = False  # URLs of pictures may be http: prep lets them reach allowed private networks only
+    webhooks: bool = True
+    plain_http: bool = False  # URLs may be http: they then reach allowed private networks only
 
 
 @dataclass(frozen=True, slots=True)

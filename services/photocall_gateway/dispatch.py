@@ -19,7 +19,7 @@ from starlette.background import BackgroundTasks
 from photocall import failpoints
 from photocall.errors import CodedError, QueueFull, StoreFull
 from photocall.images import AsyncImageStore
-from photocall.jobs import Accepted, NewJob
+from photocall.jobs import Accepted, NewJob, Webhook
 from photocall.keys import Lane
 from photocall.logs import fields
 from photocall.records import AsyncRecords
@@ -82,6 +82,7 @@ class Dispatcher:
         idempotency_key: str | None = None,
         metadata: dict[str, str] | None = None,
         after_response: BackgroundTasks | None = None,
+        webhook: Webhook | None = None,
         turn: TurnOf | None = None,
     ) -> Accepted:
         """Keep a request. When this returns, its job ends in an answer or a clear error.
@@ -110,6 +111,7 @@ class Dispatcher:
             body_bytes=len(ask) + sum(map(len, request.images.values())),
             session_id=turn.session_id if turn else "",
             remember=turn.remember if turn else True,
+            webhook=webhook,
             to_prepare=bool(request.ask.assets),
         )
         try:

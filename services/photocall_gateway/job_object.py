@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from photocall.jobs import JobRecord, JobStatus
+from photocall.webhooks import Delivery
 from photocall_gateway.decisions_answer import decisions_body
 from photocall_gateway.load import Place
 
 
-def job_object(record: JobRecord, place: Place | None = None) -> dict[str, Any]:
-    """A record as its caller sees it. `place`: where a waiting job stands in the queue, None for one that does not."""
+def job_object(record: JobRecord, place: Place | None = None, delivery: Delivery | None = None) -> dict[str, Any]:
+    """A record as its caller sees it. `place`: where a waiting job stands in the queue, None for one that does not.
+
+    `delivery`: what is owed to its webhook, None while nothing is.
+    """
     base = f"/v1/jobs/{record.job_id}"
     shown: dict[str, Any] = {
         "id": record.job_id,
@@ -29,6 +34,13 @@ def job_object(record: JobRecord, place: Place | None = None) -> dict[str, Any]:
         "urls": {"self": base, "cancel": f"{base}/cancel", "events": f"{base}/events"},
         "metadata": record.metadata,
     }
+    if record.webhook is not None:
+        shown["webhook"] = {
+            "url": record.webhook.url,
+            "events": list(record.webhook.events) or None,
+            "state": None if delivery is None else delivery.state,
+            "attempts": [] if delivery is None else [asdict(attempt) for attempt in delivery.log],
+        }
     if record.status is JobStatus.SUCCEEDED:
         shown["result"] = decisions_body(record) if record.shape == "decisions" else record.result
     elif record.status.terminal:

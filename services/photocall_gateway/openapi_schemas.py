@@ -5,6 +5,7 @@ from __future__ import annotations
 from photocall.errors import TABLE
 from photocall.jobs import JobStatus
 from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
+from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
 
@@ -34,6 +35,14 @@ _LEVELS: Schema = {
 _TOKENS: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_TEXT_TOKENS, "default": DEFAULT_TEXT_TOKENS}
 _NUMBER: Schema = {"type": ["number", "null"]}
 _TIME: Schema = {"type": ["number", "null"], "description": "Seconds since the epoch."}
+
+
+_ATTEMPT: Schema = obj(
+    at={"type": "number"},
+    ms={"type": "number"},
+    status={"type": ["integer", "null"], "description": "Of the target's answer."},
+    error={"type": ["string", "null"]},
+)
 
 
 def _listed(marker: str) -> Schema:
@@ -96,6 +105,12 @@ SCHEMAS: dict[str, Schema] = {
         priority={"enum": ["interactive", "batch"], "default": "interactive"},
         deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
         metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
+        webhook={"oneOf": [ref("Webhook"), {"type": "null"}]},
+    ),
+    "Webhook": obj(
+        ("url",),
+        url={"type": "string", "description": "https, at a public address."},
+        events={"type": ["array", "null"], "items": {"enum": list(JOB_EVENTS)}, "minItems": 1},
     ),
     "Job": obj(
         ("id", "object", "status", "created_at", "priority", "attempts", "urls", "metadata"),
@@ -117,6 +132,12 @@ SCHEMAS: dict[str, Schema] = {
         attempts={"type": "integer"},
         urls=obj(self={"type": "string"}, cancel={"type": "string"}, events={"type": "string"}),
         metadata={"type": "object"},
+        webhook=obj(
+            url={"type": "string"},
+            events={"type": ["array", "null"], "items": {"type": "string"}},
+            state={"enum": ["pending", "delivered", "failed", None], "description": "null until the job has ended."},
+            attempts={"type": "array", "items": _ATTEMPT},
+        ),
         result={
             "oneOf": [ref("SystemOneResponse"), ref("DecisionsResponse")],
             "description": "As the shape that asked has it.",

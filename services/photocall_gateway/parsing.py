@@ -7,20 +7,22 @@ A picture never appears in an error.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from photocall.addresses import BadUrl, parse_url
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
+from photocall.jobs import Webhook
 from photocall.questions import InvalidField, Json, Loc, Question, parse_questions
+from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture, Remote
 
-_NOT_YET = ("webhook", "budget", "order", "calibration")  # fields of a native job that change its answer
+_NOT_YET = ("budget", "order", "calibration")  # fields of a native job that change its answer
 MAX_METADATA = 16
 
 
@@ -41,6 +43,7 @@ class JobOptions:
     priority: Literal["interactive", "batch"] = "interactive"
     deadline_s: float | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    webhook: Webhook | None = None
 
 
 def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
@@ -52,9 +55,11 @@ def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
 def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[ParsedRequest, JobOptions]:
     """As parse_systemone; a multipart body may also send a picture as a part named by the word that stands for it."""
     raw, parts = open_body(body, limits)
-    options = _options(raw, max_deadline_s)
+    options = replace(_options(raw, max_deadline_s), webhook=webhook_of(raw.get("webhook"), limits))
     request, digest = _request(raw, parts, limits, name_parts=True)
     digest.update(repr((options.priority, options.deadline_s, sorted(options.metadata.items()))).encode())
+    if options.webhook is not None:
+        digest.update(repr(options.webhook).encode())
     return replace(request, hash=digest.hexdigest()), options
 
 
@@ -73,6 +78,8 @@ MESSAGE_TOKENS = 256
 def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[ParsedRequest, TurnOptions]:
     """As parse_job, but the state may be left out, and `text` may stand for one question answered by a text."""
     raw, parts = open_body(body, limits)
+    if raw.get("webhook") is not None:
+        raise InvalidField(("webhook",), "A turn has no webhook: follow the session's events", "unsupported_field")
     options = _options({name: raw.get(name) for name in ("deadline_s", "metadata", *_NOT_YET)}, max_deadline_s)
     remember = raw.get("remember")
     if remember is not None and not isinstance(remember, bool):
@@ -194,6 +201,29 @@ def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
         raise InvalidField(("deadline_s",), f"Expected above 0, at most {max_deadline_s:g}", "out_of_range")
     metadata = raw.get("metadata")
     return JobOptions(priority, None if deadline is None else float(deadline), metadata_of(metadata))
+
+
+def webhook_of(raw: Json, limits: Limits, events: Collection[str] = JOB_EVENTS) -> Webhook | None:
+    """Where a caller wants to be told of its job or batch. Raises InvalidField."""
+    if raw is None:
+        return None
+    if not limits.webhooks:
+        raise InvalidField(("webhook",), "Webhooks are switched off here", "unsupported_field")
+    if not isinstance(raw, Mapping):
+        raise InvalidField(("webhook",), "Expected an object with a url", "dict_type")
+    url = raw.get("url")
+    if not isinstance(url, str):
+        raise InvalidField(("webhook", "url"), "Field required", "missing")
+    try:
+        parse_url(url, limits.plain_http)
+    except BadUrl as error:
+        raise InvalidField(("webhook", "url"), str(error), "url") from error
+    wanted = raw.get("events")
+    if wanted is None:
+        return Webhook(url)
+    if not isinstance(wanted, list) or not wanted or not all(item in events for item in wanted):
+        raise InvalidField(("webhook", "events"), f"Expected a list of {', '.join(events)}", "literal_error")
+    return Webhook(url, tuple(dict.fromkeys(map(str, wanted))))
 
 
 def metadata_of(raw: Json) -> dict[str, str]:

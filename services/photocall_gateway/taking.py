@@ -36,6 +36,7 @@ async def accept_job(
         deadline_s=options.deadline_s or s.settings.default_deadline_s,
         idempotency_key=key,
         metadata=options.metadata,
+        webhook=options.webhook,
         after_response=after_response,
     )
 

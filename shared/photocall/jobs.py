@@ -33,6 +33,14 @@ class JobStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where a caller wants to be told. No events: all."""
+
+    url: str
+    events: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NewJob:
     """What the gateway accepts. `ask` is `wire.pack(Ask.to_content())`; the images are stored already."""
 
@@ -51,6 +59,7 @@ class NewJob:
     body_bytes: int = 0  # kept for it while it is live: pictures and ask
     session_id: str = ""  # it is a turn of this session
     remember: bool = True  # a turn: it stays in the transcript
+    webhook: Webhook | None = None
     to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 
@@ -169,6 +178,7 @@ class JobRecord:
     turn: int  # its number in the session, from 1
     remember: bool
     header: Header
+    webhook: Webhook | None
 
     @classmethod
     def from_hash(cls, job_id: str, raw: Mapping[bytes, bytes]) -> JobRecord:
@@ -220,4 +230,7 @@ class JobRecord:
             turn=int(real("turn")),
             remember=word("remember") != "0",
             header=packed("header"),
+            webhook=Webhook(word("webhook_url"), tuple(word("webhook_events").split()))
+            if word("webhook_url")
+            else None,
         )

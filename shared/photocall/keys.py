@@ -15,6 +15,7 @@ LEASES = PREFIX + "leases"  # zset: job id by the end of its lease
 DEADLINES = PREFIX + "deadlines"  # zset: unfinished job id by its wall clock
 ENDED = PREFIX + "ended"  # zset: "<owner>/<job id>" of finished jobs by the end of their time to live
 DEPTH = PREFIX + "depth"  # hash: unfinished jobs and the bytes kept for them, in total and by owner
+WEBHOOKS = PREFIX + "webhooks"  # zset: delivery id by the time from which it is due
 COUNTERS = PREFIX + "counters"  # hash: refused and dead-lettered messages, poison, sweeps
 WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
 CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
@@ -24,7 +25,9 @@ INBOXES = PREFIX + "inboxes"  # set: engines that have, or had, a stream of thei
 ENGINE_GROUP = "engine"  # consumer group of the engine streams
 
 PREP_QUEUE: dict[Lane, str] = {"interactive": "prep", "batch": "prep-batch"}  # RQ queue of each lane
-PREPARE_JOB = "photocall_prep.jobs.prepare"  # the only function that a queue entry may name
+PREPARE_JOB = "photocall_prep.jobs.prepare"  # the only function that an entry of these may name
+WEBHOOK_QUEUE = "webhooks"  # RQ queue of due deliveries
+DELIVER_JOB = "photocall_gateway.courier.deliver"  # the only function that an entry of this one may name
 
 
 def job(job_id: str) -> str:
@@ -70,6 +73,11 @@ def index(owner: str) -> str:
 def image(sha256: str) -> str:
     """Hash: a source picture's bytes (`data`), its references (`refs`) and who uploaded it (`owner:<id>`)."""
     return f"{PREFIX}image:{sha256}"
+
+
+def webhook(delivery_id: str) -> str:
+    """Hash: a delivery that is owed to a URL, and its log. A job's delivery has the job's id."""
+    return f"{PREFIX}webhook:{delivery_id}"
 
 
 def engine_stream(lane: str) -> str:
@@ -135,3 +143,8 @@ def blob(name: str) -> str:
 def rq_id(job_id: str, attempt: int) -> str:
     """Id of the RQ job that prepares one attempt."""
     return f"prep-{job_id}-{attempt}"
+
+
+def webhook_rq_id(delivery_id: str, attempt: int) -> str:
+    """Id of the RQ job that makes one attempt of a delivery."""
+    return f"webhook-{delivery_id}-{attempt}"

@@ -38,6 +38,7 @@ from photocall.messages import (
 )
 from photocall.scripts import Argument, Call
 from photocall.settings import DAY_S, GatewaySettings, SharedSettings
+from photocall.webhooks import KEPT_S
 from photocall.wire import Wire, pack, unpack
 
 MAX_AGE_S = DAY_S  # a live job has no TTL, but this
@@ -137,6 +138,14 @@ class Operations:
         }
         if session:
             fields |= {"session": session, "remember": int(new.remember)}
+        if new.webhook is not None:
+            fields |= {
+                "webhook": keys.webhook(new.job_id),
+                "webhook_line": keys.WEBHOOKS,
+                "webhook_url": new.webhook.url,
+                "webhook_events": " ".join(new.webhook.events),
+                "webhook_kept_s": KEPT_S,
+            }
         mine = keys.job(new.job_id)
         own_keys = (idempotency or mine, keys.index(new.owner), keys.engine_stream(new.priority), session or mine)
         args: tuple[Argument, ...] = (

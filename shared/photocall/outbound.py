@@ -27,9 +27,10 @@ class OutboundError(Exception):
 class AnswerTooLarge(OutboundError):
     """More bytes than wanted; `limit` of them."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, status: int) -> None:
         super().__init__(f"it has more than {limit} bytes")
         self.limit = limit
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +86,12 @@ class Caller:
 
     def _read(self, response: http.client.HTTPResponse) -> bytes:
         if (response.length or 0) > self.max_bytes:
-            raise AnswerTooLarge(self.max_bytes)
+            raise AnswerTooLarge(self.max_bytes, response.status)
         body = bytearray()
         while chunk := response.read(_CHUNK):
             body += chunk
             if len(body) > self.max_bytes:
-                raise AnswerTooLarge(self.max_bytes)
+                raise AnswerTooLarge(self.max_bytes, response.status)
         if response.length:  # bytes that were promised and did not come
             raise OutboundError("the answer broke off")
         return bytes(body)

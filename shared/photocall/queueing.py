@@ -1,15 +1,15 @@
-"""RQ, as far as it is trusted: a signed serializer, a job class that runs one function, and the enqueue.
+"""RQ, as far as it is trusted: a signed serializer, job classes that run one function each, and the enqueues.
 
 RQ runs any dotted name it finds in a job's data and imports the callbacks named in the job's hash. Here data is
-verified before it is decoded, only `keys.PREPARE_JOB` may run, and callbacks, webhooks, retries and repeats in a hash
-are ignored. Retrying belongs to the job record alone.
+verified before it is decoded, only the queue's own function may run, and callbacks, webhooks, retries and repeats in a
+hash are ignored. Retrying belongs to the job record alone.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import redis
 from rq import Queue
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 JOB_TIMEOUT_S = 120  # RQ's own bound on one run; the job record's clock is shorter in practice
 RESULT_TTL_S = 0  # the entry goes with its success: nothing of it is read again
 FAILURE_TTL_S = 60
+WEBHOOK_ENTRY_TTL_S = 120  # then a delivery that is still due is enqueued again
 
 
 class SignedSerializer:
@@ -55,8 +56,10 @@ class SignedSerializer:
         raise MalformedMessage(f"{message.msg_type} does not belong into a queue")
 
 
-class PrepareJob(Job):
-    """A queue entry that can only prepare a job. What it refuses is counted in `keys.COUNTERS`."""
+class OwnJob(Job):
+    """A queue entry that can only run `allowed`. What it refuses is counted in `keys.COUNTERS`."""
+
+    allowed: ClassVar[str] = ""
 
     def restore(self, raw_data: Any) -> Any:
         """Read the hash, without what could make RQ import, call or repeat something."""
@@ -70,7 +73,7 @@ class PrepareJob(Job):
     def func(self) -> Callable[..., Any]:
         """The project's own function. Raises RefusedFunction for any other name."""
         name = str(self.func_name)
-        if name != keys.PREPARE_JOB:
+        if name != self.allowed:
             self._count("refused_function")
             log.warning("refused a queue entry", extra=fields(function=name, entry=self.id))
             raise RefusedFunction(name)
@@ -89,6 +92,58 @@ class PrepareJob(Job):
 
     def _count(self, counter: str) -> None:
         self.connection.hincrby(keys.COUNTERS, counter, 1)
+
+
+class PrepareJob(OwnJob):
+    """Prepares the pictures of a job."""
+
+    allowed = keys.PREPARE_JOB
+
+
+class DeliverJob(OwnJob):
+    """Makes one attempt of a webhook's delivery."""
+
+    allowed = keys.DELIVER_JOB
+
+
+class WebhookQueue:
+    """The queue of due deliveries: enqueued by the sweeper, taken by a courier. An entry that is lost is due again."""
+
+    def __init__(self, client: redis.Redis, wire: Wire) -> None:
+        self._redis = client
+        self._serializer = SignedSerializer(wire)
+        self._queue = Queue(keys.WEBHOOK_QUEUE, connection=client, serializer=self._serializer, job_class=DeliverJob)
+
+    def enqueue(self, delivery_id: str, attempt: int) -> None:
+        """Put an attempt on the queue, unless it is there already."""
+        entry_id = keys.webhook_rq_id(delivery_id, attempt)
+        if self._redis.exists(DeliverJob.key_for(entry_id)):
+            return
+        with self._redis.pipeline() as pipe:
+            self._queue.enqueue_call(
+                keys.DELIVER_JOB,
+                args=(delivery_id, attempt),
+                job_id=entry_id,
+                result_ttl=RESULT_TTL_S,
+                failure_ttl=FAILURE_TTL_S,
+                description=entry_id,
+                pipeline=pipe,
+            )
+            pipe.expire(DeliverJob.key_for(entry_id), WEBHOOK_ENTRY_TTL_S)
+            pipe.execute()
+
+    def take(self, block_s: float) -> str | None:
+        """The oldest entry's id, taken off the queue; None when there is none for a while."""
+        found = cast("tuple[bytes, bytes] | None", self._redis.blpop([self._queue.key], timeout=block_s))
+        return None if found is None else found[1].decode()
+
+    def fetch(self, entry_id: str) -> DeliverJob:
+        """An entry that was taken. Raises NoSuchJobError."""
+        return cast(DeliverJob, DeliverJob.fetch(entry_id, connection=self._redis, serializer=self._serializer))
+
+    def forget(self, entry_id: str) -> None:
+        """It is run, or refused."""
+        self._redis.delete(DeliverJob.key_for(entry_id))
 
 
 class PrepQueues:

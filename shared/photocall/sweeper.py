@@ -18,9 +18,10 @@ from photocall import keys
 from photocall.errors import JobGone, UnknownJob
 from photocall.jobs import JobRecord
 from photocall.logs import fields
-from photocall.queueing import PrepQueues
+from photocall.queueing import PrepQueues, WebhookQueue
 from photocall.records import Records
 from photocall.scripts import run
+from photocall.webhooks import claim
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +38,16 @@ class Swept:
     cancelled: int = 0
     enqueued: int = 0
     forgotten: int = 0
+    delivering: int = 0
 
 
 class Sweeper:
     """Sweeps over a synchronous client; the gateway calls `sweep` in a thread."""
 
-    def __init__(self, records: Records, queues: PrepQueues) -> None:
+    def __init__(self, records: Records, queues: PrepQueues, hooks: WebhookQueue | None = None) -> None:
         self._records = records
         self._queues = queues
+        self._hooks = hooks  # None: webhooks are off
         self._redis: redis.Redis = records.redis
 
     def sweep(self, now: float | None = None) -> Swept:
@@ -59,6 +62,7 @@ class Sweeper:
             cancelled=ended.count("cancelled"),
             enqueued=self._enqueue(at, now),
             forgotten=self._forget(at),
+            delivering=self._deliver(at),
         )
 
     def _end_leases(self, at: float, now: float | None) -> list[str]:
@@ -80,6 +84,18 @@ class Sweeper:
             self._queues.enqueue(job_id, attempt, lane)
             run(self._redis, self._records.operations.clear_outbox(job_id, due))
             enqueued += 1
+        return enqueued
+
+    def _deliver(self, at: float) -> int:
+        """Enqueue the deliveries of webhooks that are due."""
+        if self._hooks is None:
+            return 0
+        enqueued = 0
+        for delivery_id in self._due_ids(keys.WEBHOOKS, at):
+            attempt = run(self._redis, claim(delivery_id, at))
+            if attempt is not None:
+                self._hooks.enqueue(delivery_id, attempt)
+                enqueued += 1
         return enqueued
 
     def _forget(self, at: float) -> int:

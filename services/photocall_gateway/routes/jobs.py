@@ -15,7 +15,7 @@ from photocall.questions import InvalidField
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
 from photocall_gateway.job_object import etag, job_object, matches
-from photocall_gateway.job_response import POLL_AFTER_S, job_response, place
+from photocall_gateway.job_response import POLL_AFTER_S, delivery, job_response, place
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.prefer import preferred_wait_s, while_connected
@@ -97,7 +97,7 @@ async def listing(request: Request) -> Response:
     return JSONResponse(
         {
             "object": "list",
-            "data": [job_object(record, await place(s, record)) for record in page],
+            "data": [job_object(record, await place(s, record), await delivery(s, record)) for record in page],
             "has_more": len(records) > limit,
             "last_id": page[-1].job_id if page else None,
         }

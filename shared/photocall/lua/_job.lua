@@ -138,6 +138,18 @@ local function leave_depth()
   end
 end
 
+-- The job's webhook: what is owed is written with the end of the job.
+local function owe(status)
+  local hook = redis.call('HMGET', JOB, 'webhook', 'webhook_line', 'webhook_url', 'webhook_events', 'webhook_kept_s')
+  if not hook[1] then return end
+  local event = 'job.' .. status
+  if hook[4] ~= '' and not string.find(' ' .. hook[4] .. ' ', ' ' .. event .. ' ', 1, true) then return end
+  redis.call('HSET', hook[1], 'owner', get('owner'), 'url', hook[3], 'event', event, 'job', job_id, 'created_at', now,
+    'attempts', 0, 'state', 'pending')
+  redis.call('EXPIRE', hook[1], hook[5])
+  redis.call('ZADD', hook[2], now, job_id)
+end
+
 -- The one way into a terminal state; the caller has checked that the job is live. `fields` are further HSET pairs.
 local function finish(status, fields)
   redis.call('HSET', JOB, 'status', status, 'completed_at', now, 'expires_at', now + job_ttl, 'lease_until', '0',
@@ -155,6 +167,7 @@ local function finish(status, fields)
   local idempotency = get('idempotency')
   if idempotency and idempotency ~= '' then redis.call('EXPIRE', idempotency, job_ttl) end
   leave_line()
+  owe(status)
   changed()
 end
 

@@ -17,6 +17,11 @@ if LIVE[status] then
   leave_line()
   if held then redis.call('XADD', KEYS[11], 'MAXLEN', '~', ARGV[11], '*', 'm', ARGV[10]) end
 end
+local hook = redis.call('HMGET', JOB, 'webhook', 'webhook_line')
+if hook[1] then
+  redis.call('ZREM', hook[2], job_id)
+  redis.call('DEL', hook[1])
+end
 redis.call('DEL', JOB, EVENTS)
 if idempotency and idempotency ~= '' then redis.call('DEL', idempotency) end
 redis.call('SET', TOMBSTONE, '1', 'EX', tombstone_ttl)
