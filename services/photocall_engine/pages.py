@@ -116,6 +116,26 @@ class Pages:
             self._changed.update(pages)
         return pages
 
+    def reserve_bare(self, count: int) -> list[int] | None:
+        """New pages with one hold each and no sliding pages yet: `cover` gives them those. None takes nothing."""
+        if count > len(self._free):
+            return None
+        pages = [self._free.pop() for _ in range(count)]
+        self.holds.first(pages)
+        return pages
+
+    def cover(self, pages: Sequence[int]) -> bool:
+        """A sliding page and one window hold for each of these, which have none; False takes nothing: not now."""
+        if not self.sliding_pages:
+            return True
+        if len(pages) > len(self._free_sliding):
+            return False
+        self.window_holds.first(pages)
+        for page in pages:
+            self._sliding_map[page] = self._free_sliding.pop()
+        self._changed.update(pages)
+        return True
+
     def hold(self, pages: Sequence[int], kept: bool = False) -> None:
         """One more hold on each page."""
         of = self.holds.of
