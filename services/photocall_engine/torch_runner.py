@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from photocall_engine import kernels as kernel_choice
 from photocall_engine.kernels import Kernels
+from photocall_engine.kernels.fp8 import plain
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.checkpoint import make_encoder, read_weights
@@ -76,6 +77,7 @@ class TorchRunner:
         max_rows: int,
         soft_capacity: int,
         threads: int | None = None,
+        weights: Literal["bf16", "fp8"] = "bf16",
     ) -> TorchRunner:
         """Read a checkpoint directory. `threads` is part of the numerics: bits are the same for one setting.
 
@@ -84,8 +86,8 @@ class TorchRunner:
         if threads is not None:
             torch.set_num_threads(threads)
         config = read_config(model_dir)
-        text, seeing = read_weights(model_dir, config, torch.device("cpu"), _DTYPE)
-        linears = text.linears() + ([] if seeing is None else seeing.linears())
+        text, seeing = read_weights(model_dir, config, torch.device("cpu"), _DTYPE, fp8=weights == "fp8")
+        linears = plain(text.linears() + ([] if seeing is None else seeing.linears()))
         kernels = kernel_choice.choose(device, linears, {layer.head_dim for layer in config.text.layers})
         return cls(
             config,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
 from photocall_engine.kv_pools import LayerKv
 
@@ -62,7 +63,9 @@ class ReferenceKernels:
             narrow=all(keeps_query_bits(head_dim) for head_dim in head_dims),
         )
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def linear(self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight) -> torch.Tensor:
+        if isinstance(weight, Fp8Weight):
+            return self.linear(x, weight.values.to(x.dtype)).mul_(weight.scale)
         if self.merged or x.shape[0] <= ROW_TILE:
             return torch.mm(x, weight.T)
         out = x.new_empty(x.shape[0], weight.shape[0])

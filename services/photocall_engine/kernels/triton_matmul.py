@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_table import MatmulPlan
 
 _GROUP_M = 8  # row tiles that share a sweep over the weight, for the sake of the L2 cache
@@ -25,13 +26,19 @@ _ADD_BLOCK = 1024
 
 def matmul(
     x: torch.Tensor,
-    weight: torch.Tensor,
+    weight: torch.Tensor | Fp8Weight,
     plan: MatmulPlan,
     *,
     programs: int = 132,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """x [M, K] @ weight [N, K]^T: [M, N] in x's type or `out_dtype`. `programs` walk the tiles of the tma form."""
+    """x [M, K] @ weight [N, K]^T: [M, N] in x's type or `out_dtype`. `programs` walk the tiles of the tma form.
+
+    An 8-bit weight is widened to x's type, which is exact, and its scales multiply the finished sums.
+    """
+    scale = None
+    if isinstance(weight, Fp8Weight):
+        weight, scale = weight.values, weight.scale
     m, k = x.shape
     n = weight.shape[0]
     if x.stride(1) != 1 or weight.stride(1) != 1:
@@ -51,14 +58,17 @@ def matmul(
         _persistent[(min(programs, tiles),)](
             TensorDescriptor.from_tensor(x, [tile.block_m, plan.block_k]),
             TensorDescriptor.from_tensor(weight, [tile.block_n, plan.block_k]),
-            target, m, n, k, tiles, **sizes,
+            target, None if apart else scale, m, n, k, tiles, **sizes,
         )  # fmt: skip
     else:
         _plain[(tiles,)](
-            x, weight, target, m, n, k, x.stride(0), weight.stride(0), EVEN_K=k % plan.block_k == 0, **sizes
-        )
+            x, weight, target, None if apart else scale, m, n, k, x.stride(0), weight.stride(0),
+            EVEN_K=k % plan.block_k == 0, **sizes,
+        )  # fmt: skip
     if apart:
-        _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](target, out, m * n, SPLITS=plan.splits, BLOCK=_ADD_BLOCK)
+        _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](
+            target, out, scale, m * n, n, SPLITS=plan.splits, BLOCK=_ADD_BLOCK
+        )
     return out
 
 
@@ -81,8 +91,16 @@ def _place(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl
 
 
 @triton.jit
-def _store(target, total, split, rows, columns, m, n, APART: tl.constexpr):
+def _widened(b, dtype: tl.constexpr):
+    """8-bit values in the other operand's type; anything else as it is."""
+    return b if b.dtype == dtype else b.to(tl.float32).to(dtype)
+
+
+@triton.jit
+def _store(target, scale, total, split, rows, columns, m, n, APART: tl.constexpr):
     inside = (rows < m)[:, None] & (columns < n)[None, :]
+    if scale is not None:
+        total = total * tl.load(scale + columns, mask=columns < n, other=0.0)[None, :]
     base = target + split.to(tl.int64) * m * n if APART else target
     place = base + rows.to(tl.int64)[:, None] * n + columns[None, :]
     tl.store(place, total.to(target.dtype.element_ty), mask=inside)
@@ -90,7 +108,7 @@ def _store(target, total, split, rows, columns, m, n, APART: tl.constexpr):
 
 @triton.jit(do_not_specialize=["m"])
 def _plain(
-    x, weight, target, m, n, k, x_stride, w_stride,
+    x, weight, target, scale, m, n, k, x_stride, w_stride,
     SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, EVEN_K: tl.constexpr,
 ):  # fmt: skip
@@ -112,14 +130,14 @@ def _plain(
             else:
                 a = tl.load(x_place + block * BLOCK_K, mask=(inner < k - block * BLOCK_K)[None, :], other=0.0)
                 b = tl.load(w_place + block * BLOCK_K, mask=(inner < k - block * BLOCK_K)[:, None], other=0.0)
-            acc = tl.dot(a, b, acc, input_precision="ieee")
+            acc = tl.dot(a, _widened(b, a.dtype), acc, input_precision="ieee")
         total = total + acc
-    _store(target, total, split, rows, columns, m, n, APART)
+    _store(target, scale, total, split, rows, columns, m, n, APART)
 
 
 @triton.jit(do_not_specialize=["m", "tiles"])
 def _persistent(
-    x, weight, target, m, n, k, tiles,
+    x, weight, target, scale, m, n, k, tiles,
     SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
 ):  # fmt: skip
@@ -132,17 +150,19 @@ def _persistent(
             for block in range(part * SPLIT_BLOCKS, tl.minimum((part + 1) * SPLIT_BLOCKS, last)):
                 a = x.load([tile_m * BLOCK_M, block * BLOCK_K])  # zero past the end
                 b = weight.load([tile_n * BLOCK_N, block * BLOCK_K])
-                acc = tl.dot(a, b.T, acc, input_precision="ieee")
+                acc = tl.dot(a, _widened(b, a.dtype).T, acc, input_precision="ieee")
             total = total + acc
         rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
         columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        _store(target, total, split, rows, columns, m, n, APART)
+        _store(target, scale, total, split, rows, columns, m, n, APART)
 
 
 @triton.jit(do_not_specialize=["size"])
-def _add_parts(parts, out, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+def _add_parts(parts, out, scale, size, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for split in range(SPLITS):
         total = total + tl.load(parts + split * size + i, mask=i < size, other=0.0)
+    if scale is not None:
+        total = total * tl.load(scale + i % n, mask=i < size, other=0.0)
     tl.store(out + i, total.to(out.dtype.element_ty), mask=i < size)
