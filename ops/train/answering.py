@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -60,7 +60,13 @@ class _Queue:
 class EngineAnswerer:
     """One engine over a checkpoint directory."""
 
-    def __init__(self, model: Path, threads: int, calibration: Calibration | None = None) -> None:
+    def __init__(
+        self,
+        model: Path,
+        threads: int,
+        calibration: Calibration | None = None,
+        weights: Literal["bf16", "fp8"] = "bf16",
+    ) -> None:
         sizes = plan_pools(read_config(model).text, pages=1024)
         runner = TorchRunner.load(
             model,
@@ -69,6 +75,7 @@ class EngineAnswerer:
             max_rows=2048,
             soft_capacity=sizes.soft_capacity,
             threads=threads,
+            weights=weights,
         )
         self._prep = ImagePrep(_Limits())
         self._queue = _Queue()

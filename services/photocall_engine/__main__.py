@@ -129,6 +129,7 @@ def _torch_runner(settings: EngineSettings, config: ModelConfig) -> ModelRunner:
             max_rows=settings.max_rows,
             soft_capacity=sizes.soft_capacity,
             threads=settings.threads or os.cpu_count(),
+            weights="fp8" if settings.weights == "fp8" else "bf16",
         )
     except (WeightError, UnsupportedDevice, DoesNotFit) as error:
         raise UnusableModelError(str(error)) from error
@@ -145,7 +146,8 @@ def _pool_sizes(settings: EngineSettings, config: ModelConfig) -> PoolSizes:
         return plan_pools(config.text, settings.pages, settings.kv_bytes)
     free, total = torch.cuda.mem_get_info()
     room = int(total * settings.gpu_memory) - (total - free)
-    weights = weight_bytes(config, torch.bfloat16, own_head="lm_head.weight" in read_shards(settings.model))
+    own_head = "lm_head.weight" in read_shards(settings.model)
+    weights = weight_bytes(config, torch.bfloat16, own_head, fp8=settings.weights == "fp8")
     load = Load(settings.max_rows, settings.token_budget, settings.max_requests, settings.encode_budget)
     plan = plan_memory(config, room, weights, load, settings.pages)
     log.info("memory: %s", plan)

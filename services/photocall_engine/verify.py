@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -107,7 +107,10 @@ def make_samples(config: ModelConfig, raw: dict[str, Any]) -> list[Sample]:
     random = np.random.default_rng(0)
 
     def words(count: int) -> list[int]:
-        special = {raw.get(name) for name in raw if name.endswith(("_token_id", "_token_index"))} | {text.pad_token_id}
+        special = {text.pad_token_id}
+        for name, value in raw.items():
+            if name.endswith(("_token_id", "_token_index")):
+                special |= set(value if isinstance(value, list) else [value])  # several end tokens come as a list
         found: list[int] = []
         while len(found) < count:
             found += [token for token in random.integers(2, text.vocab_size, count).tolist() if token not in special]
@@ -134,12 +137,19 @@ def make_samples(config: ModelConfig, raw: dict[str, Any]) -> list[Sample]:
 
 
 @torch.inference_mode()
-def our_logits(directory: Path, samples: list[Sample]) -> list[Floats]:
-    """[len(sample.read), vocabulary] of every sample by this engine."""
+def our_logits(directory: Path, samples: list[Sample], weights: Literal["bf16", "fp8"] = "bf16") -> list[Floats]:
+    """[len(sample.read), vocabulary] of every sample by this engine. `weights` as in PHOTOCALL_WEIGHTS."""
     longest = max(len(sample.tokens) for sample in samples)
     pages = -(-longest // PAGE_SIZE) + 1
     soft = max(1, *(sum(image.num_soft for image in sample.images) for sample in samples))
-    runner = TorchRunner.load(directory, num_pages=pages, sliding_pages=pages - 1, max_rows=longest, soft_capacity=soft)
+    runner = TorchRunner.load(
+        directory,
+        num_pages=pages,
+        sliding_pages=pages - 1,
+        max_rows=longest,
+        soft_capacity=soft,
+        weights=weights,
+    )
     runner.set_sliding_map(0, np.arange(pages, dtype=np.int32))
     found = []
     for sample in samples:

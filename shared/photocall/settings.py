@@ -283,6 +283,9 @@ class EngineSettings(SharedSettings):
 
     device: str = setting("PHOTOCALL_DEVICE", "cpu", one_of("cpu", "cuda"), "where the model runs")
     numerics: str = setting("PHOTOCALL_NUMERICS", "invariant", one_of("invariant", "fast"), "same bits, or cuBLAS")
+    weights: str = setting(
+        "PHOTOCALL_WEIGHTS", "bf16", one_of("bf16", "fp8"), "fp8 keeps the decoder's linears in 8 bits, one scale a row"
+    )
     runner: str = setting("PHOTOCALL_RUNNER", "model", one_of("model", "fake"), "tests only: `fake` runs no model")
     threads: int = setting("PHOTOCALL_THREADS", 0, integer(0), "CPU threads of the model; 0 takes every core")
     pages: int = setting("PHOTOCALL_PAGES", 0, integer(0), "K/V pages; 0 plans them from memory")

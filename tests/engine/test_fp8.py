@@ -11,6 +11,7 @@ from tests.engine.interpreter import DEVICE
 
 # isort: split
 from photocall_engine.kernels.fp8 import LARGEST, Fp8Weight
+from photocall_engine.kernels.matmul_table import Form
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_matmul import matmul
 from photocall_engine.model.checkpoint import read_weights, weight_bytes
@@ -20,7 +21,7 @@ from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import DENSE, ETYPE, VISION, Checkpoint, make_checkpoint
 from tests.engine.rows_helper import Pager, prefill
 from tests.engine.test_gemma4 import IMAGES, picture_prompt
-from tests.engine.test_triton_matmul import FORMS, PLAN, Form, draw
+from tests.engine.test_triton_matmul import FORMS, PLAN, draw
 
 
 def quantised(weight: torch.Tensor) -> Fp8Weight:
@@ -79,8 +80,14 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 def load(checkpoint: Checkpoint, weights: str) -> TorchRunner:
-    sizes = {"num_pages": 48, "sliding_pages": 47, "max_rows": 512, "soft_capacity": 64}
-    return TorchRunner.load(checkpoint.directory, weights="fp8" if weights == "fp8" else "bf16", **sizes)
+    return TorchRunner.load(
+        checkpoint.directory,
+        weights="fp8" if weights == "fp8" else "bf16",
+        num_pages=48,
+        sliding_pages=47,
+        max_rows=512,
+        soft_capacity=64,
+    )
 
 
 def test_a_loaded_model_holds_the_quantised_matrices(checkpoint: Checkpoint) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ops.bench.random_weights import SHAPES, read_shape
 from photocall_engine import verify
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import DENSE, ETYPE, MERGER, UNIFIED, VISION, make_checkpoint
@@ -69,6 +70,20 @@ def test_an_engine_that_is_wrong_fails(
     monkeypatch.setattr(TorchRunner, "load", load)
     assert verify.main([str(dense)]) == 1
     assert capsys.readouterr().out.splitlines()[-1] == f"{4 - failing} of 4 samples agree within 0.002"
+
+
+def test_samples_keep_clear_of_tokens_that_mean_something() -> None:
+    """Public checkpoints name several end tokens, as a list."""
+    shape = "12b"
+    raw = json.loads((SHAPES / f"{shape}.json").read_text())
+    assert isinstance(raw["eos_token_id"], list)
+    for ends in (raw["eos_token_id"], list(range(2, 200_000))):
+        raw["eos_token_id"] = ends
+        samples = verify.make_samples(read_shape(shape), raw)
+        assert [len(sample.images) for sample in samples] == [0, 0, 1, 3]
+        for sample in samples:
+            assert sample.tokens.count(raw["image_token_id"]) == sum(image.num_soft for image in sample.images)
+            assert not set(sample.tokens) & {0, *ends}
 
 
 def test_a_difference_that_is_no_number_fails(dense: Path, monkeypatch: pytest.MonkeyPatch) -> None:

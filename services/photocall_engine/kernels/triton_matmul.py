@@ -36,9 +36,8 @@ def matmul(
 
     An 8-bit weight is widened to x's type, which is exact, and its scales multiply the finished sums.
     """
-    scale = None
-    if isinstance(weight, Fp8Weight):
-        weight, scale = weight.values, weight.scale
+    scale = weight.scale if isinstance(weight, Fp8Weight) else None
+    weight = weight.values if isinstance(weight, Fp8Weight) else weight
     m, k = x.shape
     n = weight.shape[0]
     if x.stride(1) != 1 or weight.stride(1) != 1:
