@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from starlette.background import BackgroundTasks
@@ -46,6 +48,8 @@ async def accept_turn(
 ) -> Accepted:
     """Check a turn and keep it as a job; in `newest` mode it replaces the turns that no engine is at."""
     parsed, options = await _parsed(parse_turn, body, s.limits)
+    # The same words in another session are another turn, under one Idempotency-Key too.
+    parsed = replace(parsed, hash=hashlib.sha256(f"{session.session_id} {parsed.hash}".encode()).hexdigest())
     s.dispatcher.check_model(parsed)
     pictures = await s.sessions.pictures(session.session_id)
     images = tuple(image["sha256"] for image in pictures)

@@ -7,7 +7,7 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,6 +352,18 @@ def test_an_idle_connection_is_pinged_and_one_that_does_not_answer_is_closed(set
         _, _, sent = received.partition(b"\r\n\r\n")
         assert sent[0] == 0x89  # a ping
         assert b"\x88" in sent  # then a close
+
+
+def test_a_server_that_leaves_says_so(settings: GatewaySettings, backend: FakeBackend) -> None:
+    backend.hold.set()
+    with ExitStack() as client_side:
+        with served(settings) as address:
+            client = client_side.enter_context(connected(address))
+            client.send("decide_request", TEXT)
+            client.until("accepted")
+        with pytest.raises(ConnectionClosed):
+            list(client.connection)  # what was on its way
+        assert client.connection.close_code == 1012  # service restart
 
 
 def rows() -> dict[str, tuple[str, tuple[str, ...]]]:

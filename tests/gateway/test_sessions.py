@@ -90,8 +90,9 @@ def test_the_same_key_and_body_are_one_turn(client: TestClient, backend: FakeBac
     bodies = [client.post(f"{at}/turns", json={"text": "Hello."}, headers=headers).json()["id"] for _ in range(3)]
     assert len(set(bodies)) == 1
     assert client.get(at).json()["turns"]["accepted"] == 1
-    other = client.post(f"{at}/turns", json={"text": "Bye."}, headers=headers)
-    assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
+    for elsewhere, text in ((at, "Bye."), (made(client), "Hello.")):
+        other = client.post(f"{elsewhere}/turns", json={"text": text}, headers=headers)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
 
 
 def test_turns_come_to_the_engine_in_order_and_each_knows_what_was_before(
