@@ -19,6 +19,7 @@ FOLDERS = {
     "shared/photocall": "what two rooms must agree on",
     "shared/photocall/cli": "the `photocall` command",
     "shared/photocall/liveness": "health checks of containers",
+    "shared/photocall/client": "the Python client",
     "shared/photocall/lua": "every change of a job record",
     "services/photocall_gateway": "HTTP",
     "services/photocall_gateway/routes": "one file per shape",

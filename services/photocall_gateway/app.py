@@ -39,6 +39,7 @@ from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
 from photocall_gateway.routes import channels, decisions, health, images, jobs, models, sessions, systemone, webhooks
 from photocall_gateway.services import Services
+from photocall_gateway.shows import Shows
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.tasks import stop
@@ -92,6 +93,7 @@ def create_app(
         models=names,
         metrics=metrics,
         drain=drain,
+        shows=Shows(client, queues, wakes),
         readiness=Readiness(client, wire),
         limits=Limits(
             max_decompressed_bytes=settings.max_decompressed_bytes,

@@ -21,6 +21,7 @@ from photocall_gateway.load import Load
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.models import ModelNames
 from photocall_gateway.readiness import Readiness
+from photocall_gateway.shows import Shows
 from photocall_gateway.sync_calls import SyncCalls
 from photocall_gateway.waiting import WakeReader
 
@@ -44,6 +45,7 @@ class Services:
     drain: Drain
     readiness: Readiness
     limits: Limits
+    shows: Shows
     description: dict[str, Any]  # of the API, as OpenAPI has it
 
 

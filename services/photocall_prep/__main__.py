@@ -25,6 +25,7 @@ from photocall_prep.fetch import Fetcher
 from photocall_prep.jobs import PREPARER, Preparer
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.shelf import PatchShelf
+from photocall_prep.show import SHOWROOM, Showroom
 from photocall_prep.worker import PrepWorker
 
 log = logging.getLogger(__name__)
@@ -59,15 +60,18 @@ def compose(settings: PrepSettings) -> PrepWorker:
     wire = Wire(settings.signing_key(), session=name)
     worker = PrepWorker(client, PrepQueues(client, wire), name)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
+    images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings)
+    shelf = PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
-        ImageStore(client, settings.image_ttl_s),
-        PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash),
-        ImagePrep(settings),
+        images,
+        shelf,
+        prep,
         stopping=lambda: worker.stopping,
         fetcher=Fetcher(caller) if settings.fetch_urls else None,
     )
     PREPARER.set(preparer)
+    SHOWROOM.set(Showroom(client, images, shelf, prep))
     log.info("up", extra=fields(worker=name, budget=budget, model=settings.model))
     return worker
 

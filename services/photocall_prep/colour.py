@@ -21,17 +21,27 @@ class ColourRefused(Exception):
     """Pixels of a kind that has no defined way to RGB."""
 
 
+def way(image: Image.Image) -> str:
+    """Which of the ways above a loaded picture takes to RGB, in words. Raises ColourRefused."""
+    if image.mode.startswith("I;16"):
+        return "16 bits to 8"
+    if image.has_transparency_data:
+        return "alpha over white"
+    if image.mode not in _DIRECT:
+        raise ColourRefused(f"pixels of type {image.mode!r} cannot be shown as RGB")
+    return "as it is" if image.mode == "RGB" else f"{image.mode} to RGB"
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
     """A loaded picture as RGB of the same size. Raises ColourRefused."""
-    if image.mode.startswith("I;16"):
+    taken = way(image)
+    if taken == "16 bits to 8":
         return _from_16_bit(image)
-    if image.has_transparency_data:
+    if taken == "alpha over white":
         rgba = image.convert("RGBA")
         flat = Image.new("RGB", image.size, _WHITE)
         flat.paste(rgba, mask=rgba.getchannel("A"))
         return flat
-    if image.mode not in _DIRECT:
-        raise ColourRefused(f"pixels of type {image.mode!r} cannot be shown as RGB")
     return image.convert("RGB")
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from PIL import Image, UnidentifiedImageError
 
-from photocall_prep.colour import ColourRefused, to_rgb
+from photocall_prep.colour import ColourRefused, to_rgb, way
 
 # The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
 Image.MAX_IMAGE_PIXELS = None
@@ -82,6 +82,7 @@ class DecodedImage:
     mode: str  # Pillow's name of the stored pixels
     stored_size: tuple[int, int]  # width, height as the decoder hands it over
     orientation: int  # EXIF, 1..8; 1 when absent or unreadable
+    colour: str  # how the stored colours became RGB
 
 
 def decode(data: bytes, limits: Limits) -> DecodedImage:
@@ -99,10 +100,11 @@ def decode(data: bytes, limits: Limits) -> DecodedImage:
             mode, stored_size = image.mode, image.size
             image.load()
             orientation = _orientation(image)
+            colour = way(image)
             rgb = to_rgb(image)
             if orientation in _UPRIGHT:
                 rgb = rgb.transpose(_UPRIGHT[orientation])
-            return DecodedImage(rgb, name, mode, stored_size, orientation)
+            return DecodedImage(rgb, name, mode, stored_size, orientation, colour)
     except ColourRefused as error:
         raise ImageRefused("image_unsupported", str(error)) from error
     except _DAMAGE as error:

@@ -41,6 +41,11 @@ class PatchShelf:
         self._blobs.put(self.key(sha256), prepared.patches)
         self._blobs.put(_grid_key(self.key(sha256)), _GRID.pack(prepared.grid.height, prepared.grid.width))
 
+    def remove(self, sha256: str) -> None:
+        """Remove a picture's patches; the grid first, which is never there without them."""
+        self._blobs.remove(_grid_key(self.key(sha256)))
+        self._blobs.remove(self.key(sha256))
+
 
 def _grid_key(key: str) -> str:
     return f"{key}-grid"

@@ -32,6 +32,9 @@ class BlobStore(Protocol):
     def get(self, key: str) -> bytes | None:
         """The bytes, or None when they were never there or have vanished."""
 
+    def remove(self, key: str) -> None:
+        """Remove one; nothing happens when it is not there."""
+
     def sweep(self) -> int:
         """Remove what is over the bound, the longest unused first; how many blobs went."""
 
@@ -70,6 +73,10 @@ class DirBlobs:
         except FileNotFoundError:
             return None
         return data
+
+    def remove(self, key: str) -> None:
+        """Unlink."""
+        self._path(key).unlink(missing_ok=True)
 
     def sweep(self) -> int:
         """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
@@ -137,6 +144,10 @@ class RedisBlobs:
     def get(self, key: str) -> bytes | None:
         """Read, and start its TTL again."""
         return cast("bytes | None", self._redis.getex(keys.blob(key), ex=REDIS_TTL_S))
+
+    def remove(self, key: str) -> None:
+        """Delete."""
+        self._redis.delete(keys.blob(key))
 
     def sweep(self) -> int:
         """The server does it."""

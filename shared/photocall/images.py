@@ -8,6 +8,7 @@ caller that never uploaded it.
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import Any, cast
 
 import redis
@@ -54,11 +55,20 @@ class AsyncImageStore:
         self._ttl_s = ttl_s
         self._share = memory_share
 
-    async def put(self, sha256: str, data: bytes, owner: str) -> None:
-        """See ImageStore.put. A picture that is stored already is not sent again."""
+    async def put(self, sha256: str, data: bytes, owner: str, kept: bool = False) -> None:
+        """See ImageStore.put. A picture that is stored already is not sent again.
+
+        `kept`: it was sent for itself, and does not go when a job with it is deleted.
+        """
         check(sha256, data)
-        if not await run_async(self._redis, _put(sha256, b"", owner, self._ttl_s, self._share)):
-            await run_async(self._redis, _put(sha256, data, owner, self._ttl_s, self._share))
+        if not await run_async(self._redis, _put(sha256, b"", owner, self._ttl_s, self._share, kept)):
+            await run_async(self._redis, _put(sha256, data, owner, self._ttl_s, self._share, kept))
+
+    async def drop(self, sha256: str, owner: str) -> bool:
+        """Forget a picture for an owner; False when it was not theirs. Live jobs keep what they need."""
+        args = (owner, sha256, repr(time.time()))
+        call = Call("drop_image", (keys.image(sha256), keys.FORGET), args, bool, job=False)
+        return await run_async(self._redis, call)
 
     async def get(self, sha256: str) -> bytes | None:
         """See ImageStore.get."""
@@ -82,10 +92,10 @@ def check(sha256: str, data: bytes) -> None:
         raise HashMismatch(sha256, actual)
 
 
-def _put(sha256: str, data: bytes, owner: str, ttl_s: int, share: float) -> Call[bool]:
+def _put(sha256: str, data: bytes, owner: str, ttl_s: int, share: float, kept: bool = False) -> Call[bool]:
     def parse(found: list[Any]) -> bool:
         if found[0] == b"memory":
             raise StoreFull(int(found[1]), int(found[2]))
         return bool(found[0] == b"stored")
 
-    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data), parse, job=False)
+    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, int(kept)), parse, job=False)

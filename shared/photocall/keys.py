@@ -16,6 +16,7 @@ DEADLINES = PREFIX + "deadlines"  # zset: unfinished job id by its wall clock
 ENDED = PREFIX + "ended"  # zset: "<owner>/<job id>" of finished jobs by the end of their time to live
 DEPTH = PREFIX + "depth"  # hash: unfinished jobs and the bytes kept for them, in total and by owner
 WEBHOOKS = PREFIX + "webhooks"  # zset: delivery id by the time from which it is due
+FORGET = PREFIX + "forget"  # zset: hash of a deleted picture by the time from which its patch blobs are removed
 COUNTERS = PREFIX + "counters"  # hash: refused and dead-lettered messages, poison, sweeps
 WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
 CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
@@ -25,7 +26,10 @@ INBOXES = PREFIX + "inboxes"  # set: engines that have, or had, a stream of thei
 ENGINE_GROUP = "engine"  # consumer group of the engine streams
 
 PREP_QUEUE: dict[Lane, str] = {"interactive": "prep", "batch": "prep-batch"}  # RQ queue of each lane
-PREPARE_JOB = "photocall_prep.jobs.prepare"  # the only function that an entry of these may name
+PREPARE_JOB = "photocall_prep.jobs.prepare"
+SHOW_JOB = "photocall_prep.show.show"
+FORGET_JOB = "photocall_prep.show.forget"
+PREP_JOBS = (PREPARE_JOB, SHOW_JOB, FORGET_JOB)
 WEBHOOK_QUEUE = "webhooks"  # RQ queue of due deliveries
 DELIVER_JOB = "photocall_gateway.courier.deliver"  # the only function that an entry of this one may name
 
@@ -73,6 +77,11 @@ def index(owner: str) -> str:
 def image(sha256: str) -> str:
     """Hash: a source picture's bytes (`data`), its references (`refs`) and who uploaded it (`owner:<id>`)."""
     return f"{PREFIX}image:{sha256}"
+
+
+def shown(sha256: str) -> str:
+    """Hash with a TTL: what the model sees of a picture, and the report; also what is called on the wake channel."""
+    return f"{PREFIX}shown:{sha256}"
 
 
 def webhook(delivery_id: str) -> str:

@@ -301,10 +301,11 @@ class Operations:
 
         return self._call("cancel", record.job_id, (keys.CONTROL,), args, parse, now)
 
-    def delete(self, record: JobRecord, now: float | None = None) -> Call[bool]:
-        """Cancel a job and remove all of it; a tombstone stays."""
-        own_keys = (keys.index(record.owner), keys.CONTROL)
-        return self._call("delete", record.job_id, own_keys, (self._interrupt(record.job_id), CONTROL_LIMIT), bool, now)
+    def delete(self, record: JobRecord, purge: bool = False, now: float | None = None) -> Call[bool]:
+        """Cancel a job and remove all of it; a tombstone stays. `purge`: with pictures that nothing else needs."""
+        own_keys = (keys.index(record.owner), keys.CONTROL, keys.FORGET)
+        args = (self._interrupt(record.job_id), CONTROL_LIMIT, int(purge))
+        return self._call("delete", record.job_id, own_keys, args, bool, now)
 
     def expire(self, record: JobRecord, now: float | None = None) -> Call[bool]:
         """End a job whose wall clock has passed."""

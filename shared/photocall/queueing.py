@@ -1,7 +1,7 @@
-"""RQ, as far as it is trusted: a signed serializer, job classes that run one function each, and the enqueues.
+"""RQ, as far as it is trusted: a signed serializer, job classes that run their own functions only, and the enqueues.
 
 RQ runs any dotted name it finds in a job's data and imports the callbacks named in the job's hash. Here data is
-verified before it is decoded, only the queue's own function may run, and callbacks, webhooks, retries and repeats in a
+verified before it is decoded, only the queue's own functions may run, and callbacks, webhooks, retries and repeats in a
 hash are ignored. Retrying belongs to the job record alone.
 """
 
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 JOB_TIMEOUT_S = 120  # RQ's own bound on one run; the job record's clock is shorter in practice
 RESULT_TTL_S = 0  # the entry goes with its success: nothing of it is read again
 FAILURE_TTL_S = 60
+ASIDE_TTL_S = 30
 WEBHOOK_ENTRY_TTL_S = 120  # then a delivery that is still due is enqueued again
 
 
@@ -57,9 +58,9 @@ class SignedSerializer:
 
 
 class OwnJob(Job):
-    """A queue entry that can only run `allowed`. What it refuses is counted in `keys.COUNTERS`."""
+    """A queue entry that can only run the functions in `allowed`. What it refuses is counted in `keys.COUNTERS`."""
 
-    allowed: ClassVar[str] = ""
+    allowed: ClassVar[tuple[str, ...]] = ()
 
     def restore(self, raw_data: Any) -> Any:
         """Read the hash, without what could make RQ import, call or repeat something."""
@@ -73,7 +74,7 @@ class OwnJob(Job):
     def func(self) -> Callable[..., Any]:
         """The project's own function. Raises RefusedFunction for any other name."""
         name = str(self.func_name)
-        if name != self.allowed:
+        if name not in self.allowed:
             self._count("refused_function")
             log.warning("refused a queue entry", extra=fields(function=name, entry=self.id))
             raise RefusedFunction(name)
@@ -95,15 +96,15 @@ class OwnJob(Job):
 
 
 class PrepareJob(OwnJob):
-    """Prepares the pictures of a job."""
+    """Work of the prep room: a job's pictures, mostly."""
 
-    allowed = keys.PREPARE_JOB
+    allowed = keys.PREP_JOBS
 
 
 class DeliverJob(OwnJob):
     """Makes one attempt of a webhook's delivery."""
 
-    allowed = keys.DELIVER_JOB
+    allowed = (keys.DELIVER_JOB,)
 
 
 class WebhookQueue:
@@ -178,6 +179,25 @@ class PrepQueues:
             pipe.persist(PrepareJob.key_for(entry_id))  # a failed entry of the same id left its hash an expiry
             pipe.execute()
         return entry_id
+
+    def enqueue_aside(self, function: str, sha256: str) -> None:
+        """Work on one picture that belongs to no job, unless it waits already. Nothing is lost with the entry."""
+        entry_id = f"{function.rpartition('.')[2]}-{sha256}"
+        if self._redis.exists(PrepareJob.key_for(entry_id)):
+            return
+        with self._redis.pipeline() as pipe:
+            self._queues["interactive"].enqueue_call(
+                function,
+                args=(sha256,),
+                job_id=entry_id,
+                timeout=JOB_TIMEOUT_S,
+                result_ttl=RESULT_TTL_S,
+                failure_ttl=1,
+                description=entry_id,
+                pipeline=pipe,
+            )
+            pipe.expire(PrepareJob.key_for(entry_id), ASIDE_TTL_S)
+            pipe.execute()
 
     def waiting(self) -> dict[keys.Lane, int]:
         """Entries on each queue."""

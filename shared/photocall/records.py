@@ -27,7 +27,7 @@ from photocall.jobs import (
 from photocall.messages import Header, Message, StreamText
 from photocall.operations import Operations, Policy
 from photocall.scripts import Argument, run, run_async
-from photocall.wire import Wire, pack
+from photocall.wire import Wire, pack, unpack
 
 __all__ = [
     "Accepted",
@@ -131,7 +131,7 @@ class Records:
 
     def delete(self, job_id: str) -> None:
         """Cancel and remove. Raises UnknownJob or JobGone."""
-        run(self.redis, self.operations.delete(self.get(job_id), self._now()))
+        run(self.redis, self.operations.delete(self.get(job_id), now=self._now()))
 
     def clear_outbox(self, job_id: str) -> None:
         """The job is on its queue."""
@@ -193,38 +193,75 @@ class AsyncRecords:
         """Cancel a waiting turn for a newer one, `by`. Raises UnknownJob or JobGone."""
         await run_async(self.redis, self.operations.replace(await self.get(job_id), by, self._now()))
 
-    async def delete(self, job_id: str) -> None:
-        """See Records.delete."""
-        await run_async(self.redis, self.operations.delete(await self.get(job_id), self._now()))
+    async def delete(self, job_id: str, purge: bool = False) -> None:
+        """See Records.delete. `purge`: with the pictures that nothing else needs, and what was prepared from them."""
+        await run_async(self.redis, self.operations.delete(await self.get(job_id), purge, self._now()))
 
     async def clear_outbox(self, job_id: str) -> None:
         """See Records.clear_outbox."""
         await run_async(self.redis, self.operations.clear_outbox(job_id))
 
     async def list(
-        self, owner: str, status: JobStatus | None = None, after: str | None = None, limit: int = 20
+        self,
+        owner: str,
+        status: JobStatus | None = None,
+        after: str | None = None,
+        limit: int = 20,
+        metadata: Mapping[str, str] | None = None,
     ) -> list[JobRecord]:
-        """The owner's jobs, newest first; `after` is the last id of the page before. Raises UnknownJob for it."""
+        """The owner's jobs, newest first; `metadata`: only those that have all of it.
+
+        `after` is the last id of the page before, and may have ended or been deleted since: its tombstone knows its
+        place. Raises UnknownJob where it has none.
+        """
         index = keys.index(owner)
-        start = 0
-        if after is not None:
-            rank = await cast(Any, self.redis.zrevrank(index, after))
-            if rank is None:
-                raise UnknownJob(after)
-            start = int(rank) + 1
+        score, last = ("+inf", "") if after is None else await self._place(owner, after)
         found: list[JobRecord] = []
+        start = 0
         while len(found) < limit:
-            ids = [raw.decode() for raw in await cast(Any, self.redis.zrevrange(index, start, start + LIST_PAGE - 1))]
-            if not ids:
+            page = await cast(
+                Any, self.redis.zrevrangebyscore(index, score, "-inf", start=start, num=LIST_PAGE, withscores=True)
+            )
+            if not page:
                 break
-            start += len(ids)
+            start += len(page)
+            # Of those made in the same instant, the order is that of their ids.
+            ids = [raw.decode() for raw, at in page if not (last and repr(at) == score and raw.decode() >= last)]
+            found += await self._matching(ids, status, metadata or {})
+        return found[:limit]
+
+    async def _place(self, owner: str, job_id: str) -> tuple[str, str]:
+        """Where a page goes on behind a job: the score of its entry, and its id. Raises UnknownJob."""
+        at = await cast(Any, self.redis.zscore(keys.index(owner), job_id))
+        if at is None:
+            gone = await cast(Any, self.redis.get(keys.tombstone(job_id)))
+            whose, _, created = (gone or b"").decode().rpartition("/")
+            if whose != owner:
+                raise UnknownJob(job_id)
+            at = float(created)
+        return repr(float(at)), job_id
+
+    async def _matching(
+        self, ids: Sequence[str], status: JobStatus | None, metadata: Mapping[str, str]
+    ) -> Sequence[JobRecord]:
+        """The records of these; where few may match, the small fields are read first."""
+        if status is not None or metadata:
             async with self.redis.pipeline(transaction=False) as pipe:
                 for job_id in ids:
-                    pipe.hgetall(keys.job(job_id))
-                hashes = await pipe.execute()
-            records = [JobRecord.from_hash(job_id, raw) for job_id, raw in zip(ids, hashes, strict=True) if raw]
-            found += [record for record in records if status is None or record.status == status]
-        return found[:limit]
+                    pipe.hmget(keys.job(job_id), "status", "metadata")
+                small = await pipe.execute()
+            ids = [
+                job_id
+                for job_id, (state, packed) in zip(ids, small, strict=True)
+                if state is not None
+                and (status is None or state.decode() == status.value)
+                and (not metadata or metadata.items() <= (unpack(packed) if packed else {}).items())
+            ]
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for job_id in ids:
+                pipe.hgetall(keys.job(job_id))
+            hashes = await pipe.execute()
+        return [JobRecord.from_hash(job_id, raw) for job_id, raw in zip(ids, hashes, strict=True) if raw]
 
     async def depth(self) -> dict[str, int]:
         """Unfinished work: `jobs` and `bytes` in total, `jobs:<owner>` and `bytes:<owner>` of each."""

@@ -25,6 +25,7 @@ from photocall.webhooks import claim
 
 log = logging.getLogger(__name__)
 
+FORGET_AGAIN_S = 60.0
 PAGE = 200  # jobs of each kind per sweep; the rest is due a second later
 
 
@@ -39,6 +40,7 @@ class Swept:
     enqueued: int = 0
     forgotten: int = 0
     delivering: int = 0
+    removing: int = 0
 
 
 class Sweeper:
@@ -63,6 +65,7 @@ class Sweeper:
             enqueued=self._enqueue(at, now),
             forgotten=self._forget(at),
             delivering=self._deliver(at),
+            removing=self._remove_blobs(at),
         )
 
     def _end_leases(self, at: float, now: float | None) -> list[str]:
@@ -85,6 +88,14 @@ class Sweeper:
             run(self._redis, self._records.operations.clear_outbox(job_id, due))
             enqueued += 1
         return enqueued
+
+    def _remove_blobs(self, at: float) -> int:
+        """Have prep remove what it made of deleted pictures; asked again until it says that it did."""
+        due = self._due_ids(keys.FORGET, at)
+        for sha256 in due:
+            self._redis.zadd(keys.FORGET, {sha256: at + FORGET_AGAIN_S}, xx=True)
+            self._queues.enqueue_aside(keys.FORGET_JOB, sha256)
+        return len(due)
 
     def _deliver(self, at: float) -> int:
         """Enqueue the deliveries of webhooks that are due."""

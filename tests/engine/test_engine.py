@@ -199,6 +199,16 @@ def test_a_deadline_that_passes_ends_the_request(tokenizer: ChatTokenizer) -> No
     assert made.outcomes["late"].code == "deadline_exceeded"
 
 
+def test_a_deadline_that_passed_before_it_ran_costs_no_row(tokenizer: ChatTokenizer) -> None:
+    """Taken too late, and in the waiting line for too long: neither has a row of any step."""
+    made = bench(tokenizer, logits=never_ends(tokenizer))
+    made.clock.now = 10.0
+    made.ask("taken late", "x", Text("t", "Say", max_tokens=2), deadline_at=9.0)
+    made.step()
+    assert made.outcomes["taken late"].code == "deadline_exceeded"  # type: ignore[union-attr]
+    assert (made.engine.steps, made.engine.rows) == (0, 0)
+
+
 def test_a_job_taken_again_while_it_runs_has_one_outcome_for_the_new_ticket(tokenizer: ChatTokenizer) -> None:
     made = bench(tokenizer, logits=never_ends(tokenizer))
     made.ask("job", "x", Text("t", "Say", max_tokens=9), ticket="lost")

@@ -56,6 +56,17 @@ def test_a_picture_job(bench: QueueBench) -> None:
     assert request.images.keys() == set(bench.records.get("j1").images)
 
 
+def test_a_job_whose_time_is_over_is_not_taken(bench: QueueBench) -> None:
+    """Its entry goes, nothing is loaded, and the sweeper ends it."""
+    bench.accept_text("late", deadline_at=time.time() - 0.01)
+    bench.accept_text("in-time")
+    assert [request.job_id for request in bench.take()] == ["in-time"]
+    record = bench.records.get("late")
+    assert (record.status, record.started_at) == (JobStatus.QUEUED, 0.0)
+    pending = cast(Any, bench.redis.xpending(keys.engine_stream("interactive"), keys.ENGINE_GROUP))
+    assert pending["pending"] == 1
+
+
 def test_interactive_comes_first(bench: QueueBench) -> None:
     bench.intake.stop()
     for number in range(3):

@@ -196,7 +196,7 @@ def test_cancel_and_delete(
     image = keys.image(hashlib.sha256(PNG).hexdigest())
     assert redis_client.hget(image, "refs") == b"1"
     assert client.delete(f"/v1/jobs/{picture}").status_code == 204
-    assert redis_client.hget(image, "refs") == b"0"
+    assert redis_client.exists(image) == 0  # nothing else needed it
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/events")):
         gone = client.request(method, f"/v1/jobs/{picture}{path}")
         assert (gone.status_code, gone.json()["code"]) == (410, "job_gone")
@@ -251,6 +251,48 @@ def test_lists(client: TestClient, backend: FakeBackend) -> None:
     assert client.get("/v1/jobs", params={"status": "failed"}).json() == {
         "object": "list", "data": [], "has_more": False, "last_id": None,
     }  # fmt: skip
+
+
+def test_a_page_goes_on_behind_a_job_that_is_gone(client: TestClient, backend: FakeBackend) -> None:
+    """Deleted between two pages, and with others made meanwhile: nothing is skipped and nothing comes twice."""
+    backend.hold.set()
+    ids = [client.post("/v1/jobs", json={**TEXT, "state": str(i)}).json()["id"] for i in range(5)]
+    page = client.get("/v1/jobs", params={"limit": 2}).json()
+    assert [job["id"] for job in page["data"]] == [ids[4], ids[3]]
+    client.delete(f"/v1/jobs/{page['last_id']}")
+    client.post("/v1/jobs", json={**TEXT, "state": "newer"})
+    rest = client.get("/v1/jobs", params={"limit": 10, "after": page["last_id"]}).json()
+    assert [job["id"] for job in rest["data"]] == [ids[2], ids[1], ids[0]]
+
+
+def test_jobs_of_the_same_instant_stand_in_the_order_of_their_ids(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis
+) -> None:
+    backend.hold.set()
+    ids = [client.post("/v1/jobs", json={**TEXT, "state": str(i)}).json()["id"] for i in range(4)]
+    redis_client.zadd(keys.index("local"), dict.fromkeys(ids, 1000.25))
+    found: list[str] = []
+    after: dict[str, str] = {}
+    for _ in range(4):
+        page = client.get("/v1/jobs", params={"limit": 1, **after}).json()
+        found.append(page["data"][0]["id"])
+        after = {"after": page["last_id"]}
+    assert found == sorted(ids, reverse=True)
+    assert page["has_more"] is False
+
+
+def test_lists_by_metadata(client: TestClient, backend: FakeBackend) -> None:
+    backend.hold.set()
+    ids = [
+        client.post("/v1/jobs", json={**TEXT, "metadata": {"row": str(i % 2), "run": "a"}}).json()["id"]
+        for i in range(4)
+    ]
+    odd = client.get("/v1/jobs", params={"metadata[row]": "1"}).json()["data"]
+    assert [job["id"] for job in odd] == [ids[3], ids[1]]
+    both = client.get("/v1/jobs", params={"metadata[row]": "1", "metadata[run]": "b"}).json()["data"]
+    assert both == []
+    queued = client.get("/v1/jobs", params={"metadata[run]": "a", "status": "queued", "limit": "1"}).json()
+    assert ([job["id"] for job in queued["data"]], queued["has_more"]) == ([ids[3]], True)
 
 
 @pytest.mark.parametrize(
@@ -308,6 +350,57 @@ def test_a_deadline_ends_a_job_as_expired(client: TestClient, backend: FakeBacke
     job = client.post("/v1/jobs", json={**TEXT, "deadline_s": 0.3}).json()
     ended = wait(client, job["id"])
     assert (ended["status"], ended["error"]["code"]) == ("expired", "deadline_exceeded")
+
+
+def test_expired_work_costs_the_engine_nothing(
+    client: TestClient, backend: FakeBackend, eventually: Eventually
+) -> None:
+    backend.hold.set()
+    late = client.post("/v1/jobs", json={**TEXT, "deadline_s": 0.2}).json()["id"]
+    in_time = client.post("/v1/jobs", json={**TEXT, "state": "in time"}).json()["id"]
+    time.sleep(0.3)
+    backend.hold.clear()
+    assert wait(client, in_time)["status"] == "succeeded"
+    assert wait(client, late)["status"] == "expired"
+    assert backend.seen == [in_time]
+
+
+def test_deleting_spares_what_others_need(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis, eventually: Eventually
+) -> None:
+    sha256 = hashlib.sha256(PNG).hexdigest()
+    image = keys.image(sha256)
+    done = client.post("/v1/jobs", json=PICTURE, headers={"prefer": "wait=10"}).json()["id"]
+    backend.hold.set()
+    live = client.post("/v1/jobs", json={**PICTURE, "priority": "batch"}).json()["id"]
+    client.delete(f"/v1/jobs/{done}")
+    assert redis_client.exists(image) == 1, "a live job needs it"
+    redis_client.hset(image, "owner:bob", 1)
+    client.delete(f"/v1/jobs/{live}")
+    assert redis_client.exists(image) == 1, "bob has sent it too"
+    redis_client.hdel(image, "owner:bob")
+    client.put(f"/v1/images/{sha256}", content=PNG)
+    kept = client.post("/v1/jobs", json=PICTURE).json()["id"]
+    client.delete(f"/v1/jobs/{kept}")
+    assert redis_client.exists(image) == 1, "it was put for itself"
+    assert redis_client.zcard(keys.FORGET) == 0
+    assert client.delete(f"/v1/images/{sha256}").status_code == 204
+    assert redis_client.exists(image) == 0
+    assert redis_client.zrange(keys.FORGET, 0, -1) == [sha256.encode()]
+    assert client.delete(f"/v1/images/{sha256}").status_code == 404
+
+
+def test_a_picture_dropped_while_it_is_needed_goes_with_the_job(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis
+) -> None:
+    image = keys.image(hashlib.sha256(PNG).hexdigest())
+    backend.hold.set()
+    job_id = client.post("/v1/jobs", json=PICTURE).json()["id"]
+    assert client.delete(f"/v1/images/{hashlib.sha256(PNG).hexdigest()}").status_code == 204
+    assert redis_client.hexists(image, "data")
+    backend.hold.clear()
+    assert wait(client, job_id)["status"] == "succeeded"
+    assert redis_client.exists(image) == 0
 
 
 def test_batch_work_takes_the_other_lane(client: TestClient, backend: FakeBackend, redis_client: redis.Redis) -> None:

@@ -221,3 +221,13 @@ def test_the_lease_is_kept_while_a_picture_takes_long(redis_client: redis.Redis,
         shop.records.cancel("j1")
         time.sleep(0.3)
         assert keeper.lost
+
+
+def test_a_job_whose_time_is_over_is_not_prepared(shop: Workshop) -> None:
+    """It waited in the queue past its deadline: no picture is decoded for it, and it ends as expired."""
+    prep = CountingPrep()
+    job_id = shop.accept("late", {"a": PHOTO}, deadline_s=-0.01)
+    shop.preparer(prep).prepare(job_id)
+    assert prep.calls == 0
+    assert shop.engine_messages() == []
+    assert shop.records.get(job_id).started_at == 0

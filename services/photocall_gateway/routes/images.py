@@ -13,7 +13,7 @@ from photocall.questions import InvalidField
 from photocall_gateway.compression import decompress
 from photocall_gateway.described import Described, in_path, operation
 from photocall_gateway.formats import picture_format
-from photocall_gateway.openapi_parts import ref
+from photocall_gateway.openapi_parts import content, obj, ref
 from photocall_gateway.openapi_schemas import SHA256
 from photocall_gateway.pictures import picture, stored
 from photocall_gateway.reading import read_body
@@ -28,7 +28,7 @@ async def put(request: Request) -> Response:
     data = decompress(body.data, body.content_encoding, limit)
     await asyncio.to_thread(_check, sha256, data, limit)
     known = await s.images.owned(sha256, owner(request))
-    await s.images.put(sha256, data, owner(request))
+    await s.images.put(sha256, data, owner(request), kept=True)
     shown = {
         "object": "image",
         "sha256": sha256,
@@ -47,18 +47,63 @@ def _check(sha256: str, data: bytes, limit: int) -> None:
 
 async def head(request: Request) -> Response:
     """Whether a question may name it: 200, with its time to live started again, or 404."""
+    sha256 = await _own(request)
+    return Response(headers={"etag": f'"{sha256}"', "cache-control": "no-store"})
+
+
+async def seen(request: Request) -> Response:
+    """What the model sees of it, as a PNG."""
+    png = await services(request).shows.png(await _own(request))
+    return Response(png, media_type="image/png", headers={"cache-control": "no-store"})
+
+
+async def report(request: Request) -> Response:
+    """What is done to it on its way to the model."""
+    sha256 = await _own(request)
+    found = await services(request).shows.report(sha256)
+    return JSONResponse({"object": "image.report", "sha256": sha256, **found}, headers={"cache-control": "no-store"})
+
+
+async def remove(request: Request) -> Response:
+    """Forget it for this key."""
     s = services(request)
+    sha256 = await _own(request)
+    await s.images.drop(sha256, owner(request))
+    return Response(status_code=204)
+
+
+async def _own(request: Request) -> str:
+    """The hash in the path, its time to live started again. Raises UnknownImage for one that is not the caller's."""
     sha256 = request.path_params["sha256"]
     try:
-        found = await s.images.touch(stored(sha256, ("sha256",)).sha256, owner(request))
+        found = await services(request).images.touch(stored(sha256, ("sha256",)).sha256, owner(request))
     except InvalidField:
         found = False
     if not found:
         raise UnknownImage(sha256[:64])
-    return Response(headers={"etag": f'"{sha256}"', "cache-control": "no-store"})
+    return str(sha256)
 
 
 _SHA256 = in_path("sha256", SHA256)
+_PAIR = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}
+_REPORT = obj(
+    ("object", "sha256", "bytes", "decoder", "mode", "orientation", "colour", "size_in", "size_upright", "size_out",
+     "grid", "soft_tokens", "budget", "ms"),
+    object={"const": "image.report"},
+    sha256=SHA256,
+    bytes={"type": "integer"},
+    decoder={"type": "string", "description": "The format found in the bytes."},
+    mode={"type": "string", "description": "Kind of the stored pixels."},
+    orientation={"type": "integer", "minimum": 1, "maximum": 8, "description": "EXIF; 1 is upright."},
+    colour={"type": "string", "description": "How the stored colours became RGB."},
+    size_in={**_PAIR, "description": "Width and height as stored."},
+    size_upright={**_PAIR, "description": "Width and height once upright."},
+    size_out={**_PAIR, "description": "Width and height that the model sees."},
+    grid={**_PAIR, "description": "Patches: rows, columns."},
+    soft_tokens={"type": "integer"},
+    budget={"type": "integer", "description": "Soft tokens a picture may have."},
+    ms={"type": "number", "description": "Milliseconds from bytes to patches, this time."},
+)  # fmt: skip
 _BYTES = {"required": True, "content": {"image/*": {}, "application/octet-stream": {}}}
 
 ROUTES = [
@@ -84,5 +129,34 @@ ROUTES = [
             (404,),
             parameters=[_SHA256],
         ),
+    ),
+    Described(
+        "/v1/images/{sha256}",
+        remove,
+        "DELETE",
+        operation("Forget a picture", {204: None}, (403, 404), parameters=[_SHA256]),
+    ),
+    Described(
+        "/v1/images/{sha256}/seen.png",
+        seen,
+        "GET",
+        operation(
+            "What the model sees of a picture",
+            {200: content({"type": "string", "format": "binary"}, "image/png")},
+            (404, 413, 415, 422),
+            parameters=[_SHA256],
+        ),
+    ),
+    Described(
+        "/v1/images/{sha256}/report",
+        report,
+        "GET",
+        operation(
+            "What is done to a picture on its way to the model",
+            {200: ref("ImageReport")},
+            (404, 413, 415, 422),
+            parameters=[_SHA256],
+        ),
+        {"ImageReport": _REPORT},
     ),
 ]

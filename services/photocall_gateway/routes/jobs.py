@@ -77,9 +77,9 @@ async def cancel(request: Request) -> Response:
 
 
 async def remove(request: Request) -> Response:
-    """Cancel and forget."""
+    """Cancel and forget, with the pictures that nothing else needs."""
     s = services(request)
-    await s.records.delete((await _own(request, s)).job_id)
+    await s.records.delete((await _own(request, s)).job_id, purge=True)
     return Response(status_code=204)
 
 
@@ -92,7 +92,8 @@ async def listing(request: Request) -> Response:
     if status is not None and status not in set(JobStatus):
         raise InvalidField(("status",), f"Expected one of {', '.join(JobStatus)}", "literal_error")
     wanted = JobStatus(status) if status is not None else None
-    records = await s.records.list(owner(request), wanted, query.get("after"), limit + 1)
+    metadata = {name[9:-1]: value for name, value in query.items() if re.fullmatch(r"metadata\[.+\]", name)}
+    records = await s.records.list(owner(request), wanted, query.get("after"), limit + 1, metadata)
     page = records[:limit]
     return JSONResponse(
         {
@@ -140,6 +141,15 @@ _PAGE = [
     query("status", {"enum": [status.value for status in JobStatus]}),
     query("after", {"type": "string"}, "The id of the last job of the page before."),
     query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
+    {
+        "name": "metadata",
+        "in": "query",
+        "required": False,
+        "style": "deepObject",
+        "explode": True,
+        "description": "`metadata[row]=7`: only jobs whose metadata say so.",
+        "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
 ]
 _JOB = ref("Job")
 

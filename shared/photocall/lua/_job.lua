@@ -122,7 +122,11 @@ local function release_images()
   for sha in string.gmatch(get('images') or '', '%S+') do
     local key = image_prefix .. sha
     if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'refs', -1) <= 0 then
-      redis.call('EXPIRE', key, image_ttl)
+      if redis.call('HLEN', key) > 2 then
+        redis.call('EXPIRE', key, image_ttl)
+      else -- bytes and references only: every owner has dropped it meanwhile
+        redis.call('DEL', key)
+      end
     end
   end
 end
@@ -162,7 +166,7 @@ local function finish(status, fields)
   release_images()
   redis.call('EXPIRE', JOB, job_ttl)
   redis.call('EXPIRE', EVENTS, job_ttl)
-  redis.call('SET', TOMBSTONE, '1', 'EX', job_ttl + tombstone_ttl)
+  redis.call('SET', TOMBSTONE, get('owner') .. '/' .. get('created_at'), 'EX', job_ttl + tombstone_ttl)
   redis.call('ZADD', ENDED, now + job_ttl, get('owner') .. '/' .. job_id)
   local idempotency = get('idempotency')
   if idempotency and idempotency ~= '' then redis.call('EXPIRE', idempotency, job_ttl) end

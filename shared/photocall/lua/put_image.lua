@@ -1,6 +1,7 @@
 -- Store a source picture, once per hash, and note who uploaded it. Until a job uses it, it lives for its TTL.
 -- KEYS  1 image
 -- ARGV  1 owner  2 ttl  3 max share of maxmemory  4 bytes ('' = only if stored already)
+--       5 '1' = to be kept when a job with it is deleted
 -- Gives {'stored'} | {'absent'} | {'memory', used, allowed}
 
 if redis.call('HEXISTS', KEYS[1], 'data') == 0 then
@@ -12,5 +13,6 @@ if redis.call('HEXISTS', KEYS[1], 'data') == 0 then
   redis.call('HSET', KEYS[1], 'data', ARGV[4], 'refs', 0)
 end
 redis.call('HSET', KEYS[1], 'owner:' .. ARGV[1], 1)
+if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'kept:' .. ARGV[1], 1) end
 if tonumber(redis.call('HGET', KEYS[1], 'refs')) <= 0 then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
 return { 'stored' }

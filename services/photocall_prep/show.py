@@ -1,0 +1,104 @@
+"""What the model sees of a stored picture, and what was done to it: made again when somebody asks, at no cost before.
+
+The same bytes and budget make the same pixels, so nothing is kept for this while a job is prepared. `show` and `forget`
+are what the queue names; both are harmless to run twice.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+import redis
+from PIL import Image
+
+from photocall import keys
+from photocall.grid import PATCH_SIZE, Grid
+from photocall.images import ImageStore
+from photocall.wire import pack
+from photocall_prep.decode import ImageRefused
+from photocall_prep.prepare import ImagePrep, PreparedImage
+from photocall_prep.shelf import PatchShelf
+
+KEPT_S = 300
+
+# The queue calls these by name, with a hash only; the worker's composition root says who does the work.
+SHOWROOM: ContextVar[Showroom] = ContextVar("showroom")
+
+
+def show(sha256: str) -> None:
+    """Make a picture's PNG and report."""
+    SHOWROOM.get().show(sha256)
+
+
+def forget(sha256: str) -> None:
+    """Remove what was prepared from a picture that was deleted."""
+    SHOWROOM.get().forget(sha256)
+
+
+class Showroom:
+    """Shows pictures as one checkpoint sees them at one budget."""
+
+    def __init__(self, client: redis.Redis, images: ImageStore, shelf: PatchShelf, prep: ImagePrep) -> None:
+        self._redis = client
+        self._images = images
+        self._shelf = shelf
+        self._prep = prep
+
+    def show(self, sha256: str) -> None:
+        """Write PNG and report, or the error, for whoever waits; kept a few minutes."""
+        data = self._images.get(sha256)
+        if data is None:
+            found: dict[str, bytes] = {"error": pack({"code": "image_expired", "message": "the picture is gone"})}
+        else:
+            try:
+                started = time.perf_counter()
+                prepared = self._prep.prepare(data, self._shelf.budget)
+                took_ms = 1000 * (time.perf_counter() - started)
+                found = {"png": png(prepared), "report": pack(self._report(data, prepared, took_ms))}
+            except ImageRefused as refused:
+                found = {"error": pack({"code": refused.code, "message": refused.reason})}
+        name = keys.shown(sha256)
+        with self._redis.pipeline() as pipe:
+            pipe.delete(name)
+            pipe.hset(name, mapping=found)  # type: ignore[arg-type]
+            pipe.expire(name, KEPT_S)
+            pipe.publish(keys.WAKE, name)
+            pipe.execute()
+
+    def forget(self, sha256: str) -> None:
+        """Remove patch blobs and what is shown. An engine that misses one has it made again."""
+        self._shelf.remove(sha256)
+        self._redis.delete(keys.shown(sha256))
+        self._redis.zrem(keys.FORGET, sha256)
+
+    def _report(self, data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:
+        source, grid = prepared.source, prepared.grid
+        height, width = grid.pixels
+        return {
+            "bytes": len(data),
+            "decoder": source.format,
+            "mode": source.mode,
+            "orientation": source.orientation,
+            "colour": source.colour,
+            "size_in": list(source.stored_size),
+            "size_upright": [source.rgb.width, source.rgb.height],
+            "size_out": [width, height],
+            "grid": [grid.height, grid.width],
+            "soft_tokens": grid.num_soft,
+            "budget": self._shelf.budget,
+            "ms": round(took_ms, 1),
+        }
+
+
+def png(prepared: PreparedImage) -> bytes:
+    """The patches put together again, as a PNG."""
+    grid: Grid = prepared.grid
+    tiles = np.frombuffer(prepared.patches, np.uint8).reshape(grid.height, grid.width, PATCH_SIZE, PATCH_SIZE, 3)
+    pixels = tiles.transpose(0, 2, 1, 3, 4).reshape(*grid.pixels, 3)
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG", compress_level=1)
+    return out.getvalue()
