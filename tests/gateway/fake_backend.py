@@ -106,6 +106,8 @@ class FakeBackend:
                 continue
             entry = queue.fetch_job(entry_id.decode())
             assert entry is not None
+            if entry.func_name == keys.FORGET_JOB:
+                return True  # it made nothing of any picture
             assert entry.func_name == keys.PREPARE_JOB
             job_id, _ = entry.args
             lease = self._records.lease(job_id, "preparing")

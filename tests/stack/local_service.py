@@ -140,7 +140,7 @@ def wait_for(look: Callable[[], Any], within_s: float, what: str, service: Servi
 
 
 @contextmanager
-def service(failpoint: str = "", stopped_by: signal.Signals = signal.SIGTERM) -> Iterator[Service]:
+def service(failpoint: str = "", stopped_by: signal.Signals = signal.SIGTERM, **settings: str) -> Iterator[Service]:
     """`photocall up` on a free port, in a state directory of its own; stopped and checked afterwards."""
     with tempfile.TemporaryDirectory(prefix="pc-kill-") as directory:
         data = Path(directory) / "data"
@@ -151,6 +151,7 @@ def service(failpoint: str = "", stopped_by: signal.Signals = signal.SIGTERM) ->
             "PHOTOCALL_RUNNER": "fake",
             "PHOTOCALL_PORT": str(free_port("127.0.0.1")),
             "PHOTOCALL_PREP_WORKERS": "1",
+            **settings,
         }
         if failpoint:
             environ["PHOTOCALL_FAILPOINT"] = failpoint
