@@ -26,8 +26,10 @@ def test_fetched_answered_shown_and_told_after_a_kill() -> None:
         heard.append((request.headers["webhook-id"], request.rfile.read(int(request.headers["content-length"]))))
         page(b"", 503 if len(heard) == 1 else 204)(request)
 
-    settings = {"PHOTOCALL_FETCH_URLS": "1", "PHOTOCALL_ALLOW_NETWORKS": "127.0.0.0/8"}
-    with web_server(plain=True) as web, service(**settings) as running:
+    with (
+        web_server(plain=True) as web,
+        service(PHOTOCALL_FETCH_URLS="1", PHOTOCALL_ALLOW_NETWORKS="127.0.0.0/8") as running,
+    ):
         web.pages |= {"/photo": page(picture(3)), "/hook": hook}
         base = f"http://127.0.0.1:{web.port}"
         body = {
