@@ -32,6 +32,7 @@ from photocall_prep.resize import resize
 
 SEED = 8_000_000_000
 LENGTH, ANSWERS = 900, 220
+UNTRAINED = ["box"]  # types that ops/train draws no questions of
 PRIOR = 0.2
 Case = list[tuple[NDArray[np.float64], int]]  # one answer: logits among the allowed tokens, and which is right
 
@@ -139,7 +140,7 @@ def main() -> None:
     for name, table in tables.items():
         before, after = table.loss(1.0), table.loss(temperatures[name])
         print(f"{name}: {table.answers} answers, temperature {temperatures[name]}, loss {before:.4f} -> {after:.4f}")
-    content = {"version": 1, "temperature": temperatures}
+    content = {"version": 1, "temperature": temperatures, "untrained": UNTRAINED}
     (args.model / "calibration.json").write_text(json.dumps(content) + "\n")
 
 

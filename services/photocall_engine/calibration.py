@@ -1,4 +1,4 @@
-"""One temperature per question type, read from `calibration.json` beside the weights."""
+"""One temperature per question type, and the types a model was not trained for: `calibration.json` of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-CALIBRATED = ("choice", "noul", "score", "number")
+CALIBRATED = ("choice", "noul", "score", "number", "box")
+TYPES = (*CALIBRATED, "text")
 _VERSION = 1
 
 
@@ -21,6 +22,7 @@ class Calibration:
     """Temperatures that logits are divided by before the softmax; a type without one keeps 1.0."""
 
     temperatures: Mapping[str, float] = field(default_factory=dict)
+    untrained: frozenset[str] = frozenset()  # question types whose answers have their form and no worth
 
     def temperature(self, kind: str) -> float:
         """Of a question type."""
@@ -46,4 +48,7 @@ class Calibration:
                 raise CalibrationError(f"{file}: temperature.{kind}: expected one of {', '.join(CALIBRATED)}")
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise CalibrationError(f"{file}: temperature.{kind}: expected a number above 0, got {value!r}")
-        return cls({kind: float(value) for kind, value in temperatures.items()})
+        untrained = content.get("untrained", [])
+        if not isinstance(untrained, list) or not set(map(str, untrained)) <= set(TYPES):
+            raise CalibrationError(f"{file}: untrained: expected a list of {', '.join(TYPES)}")
+        return cls({kind: float(value) for kind, value in temperatures.items()}, frozenset(untrained))

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from photocall.answers import refusal
 from photocall.errors import PhotocallError
-from photocall.questions import Number, Question, Text
+from photocall.questions import Box, Number, Question, Text
+from photocall_engine.box_reader import BoxReader
 from photocall_engine.calibration import Calibration
 from photocall_engine.digits import NoNumber
 from photocall_engine.edges import EngineRequest
@@ -67,7 +69,10 @@ class Composer:
         self._table = table
 
     def compose(self, origin: EngineRequest) -> Request:
-        """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers."""
+        """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers.
+
+        Where the ask wants it by question, one that cannot be answered is refused alone, as long as another one can.
+        """
         ask, turn = origin.ask, origin.turn
         num_soft = {sha256: image.num_soft for sha256, image in origin.images.items()}
         for tokens in num_soft.values():
@@ -83,22 +88,34 @@ class Composer:
                 talk = conversation(self._tokenizer, turn, ask, num_soft, self._limits.max_tokens)
                 run, hold_at = talk.run, talk.hold_at
                 spans = self._spans(origin, run, 0, {sha256: sha256 for sha256 in num_soft})
-            prefix = Sequence(None, run.ids, spans, self._table())
-            branches = [self._branch(origin, question, soft, prefix) for question in ask.questions]
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
-        longest = max(branch.base.end + branch.reader.longest() for branch in branches)
-        if longest > self._limits.max_tokens:
-            raise PromptTooLong(longest, self._limits.max_tokens)
-        return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans), hold_at)
+        prefix = Sequence(None, run.ids, spans, self._table())
+        branches: list[Branch] = []
+        failures: dict[str, PhotocallError] = {}
+        for question in ask.questions:
+            try:
+                branches.append(self._branch(origin, question, soft, prefix))
+            except (PromptTooLong, Unanswerable) as error:
+                failures[question.name] = error
+        if failures and not (branches and ask.by_question):
+            raise max(failures.values(), key=lambda error: error.data.get("tokens", 0))
+        refused = {name: refusal(error.code, error.message) for name, error in failures.items()}
+        return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans), hold_at, refused)
 
     def _branch(self, origin: EngineRequest, question: Question, soft: dict[str, int], prefix: Sequence) -> Branch:
-        run = branch_run(self._tokenizer, question, soft, self._limits.max_tokens)
+        try:
+            run = branch_run(self._tokenizer, question, soft, self._limits.max_tokens)
+        except RunTooLong as error:
+            raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end, origin.ask.assets), self._table())
         if isinstance(question, Text) and origin.turn is not None:  # a reply may be as long as there is room for it
             room = max(1, self._limits.max_tokens - base.end + 1)
             question = replace(question, max_tokens=min(question.max_tokens, room))
-        return Branch(question, self._reader(question), base)
+        reader = self._reader(question)
+        if base.end + reader.longest() > self._limits.max_tokens:
+            raise PromptTooLong(base.end + reader.longest(), self._limits.max_tokens)
+        return Branch(question, reader, base, question.type not in self._calibration.untrained)
 
     def _reader(self, question: Question) -> Reader:
         if isinstance(question, Text):
@@ -110,6 +127,8 @@ class Composer:
             except NoNumber as error:
                 loc = ["questions", question.name, question.type]
                 raise Unanswerable(f"question {question.name!r}: {error}", question=question.name, loc=loc) from None
+        if isinstance(question, Box):
+            return BoxReader(self._tokenizer, temperature)
         return LetterReader(question, self._tokenizer.letters, temperature)
 
     @staticmethod

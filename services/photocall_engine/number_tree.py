@@ -8,11 +8,13 @@ whole last one and on nothing else.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
+from photocall.answers import NumberAnswer
 from photocall.questions import Number
 from photocall_engine.digits import DIGITS, END, grammar_of
 from photocall_engine.readout import Floats, Logits, Path, Want, softmax
@@ -40,7 +42,7 @@ class NumberReader:
         self._values: defaultdict[Decimal, float] = defaultdict(float)
         self._written: dict[Decimal, tuple[float, str]] = {}  # the likeliest way to write each value
         self._num_expanded = 0
-        self.answer: dict[str, Any] | None = None
+        self.answer: Mapping[str, Any] | None = None
         self.output_tokens = 0
 
     def begin(self) -> list[Want]:
@@ -91,7 +93,7 @@ class NumberReader:
             left -= probability
         return chosen
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> NumberAnswer:
         total = sum(self._values.values())
         by_value = {value: p / total for value, p in sorted(self._values.items())}
         ranked = sorted(by_value.items(), key=lambda item: (-item[1], item[0]))

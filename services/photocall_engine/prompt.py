@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from photocall.asks import AssetKeys
-from photocall.questions import Choice, Json, Noul, Number, Question, Score, Text
+from photocall.questions import Box, Choice, Json, Noul, Number, Question, Score, Text
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
 PROMPT_VERSION = "1"
@@ -76,6 +76,8 @@ def question_pieces(question: Question, keys: Collection[str]) -> list[Piece]:
         lines.append([f"Answer with a number{unit}."])
     elif isinstance(question, Text):
         lines.append(["Answer in a few words."])
+    elif isinstance(question, Box):
+        lines.append(["Answer with the edges of the box: T, B, L or R and two digits, hundredths from the top left."])
     pieces: list[Piece] = []
     for line in lines:
         pieces += ["\n", *line]

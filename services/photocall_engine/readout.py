@@ -6,13 +6,14 @@ ids and probabilities, but neither pages nor batches; what it asks for never dep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from photocall.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer, TextAnswer
 from photocall.questions import Choice, Json, Noul, Score, Text
 from photocall_engine.prompt import option_codes
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
@@ -48,7 +49,7 @@ class Want:
 class Reader(Protocol):
     """What one question wants from the model, and in the end its answer."""
 
-    answer: dict[str, Any] | None  # set by the last `take`
+    answer: Mapping[str, Any] | None  # set by the last `take`, see photocall/answers.py
     output_tokens: int  # tokens the answer was made of, counted as the wire's usage counts them
 
     def begin(self) -> list[Want]:
@@ -76,7 +77,7 @@ class LetterReader:
         self._temperature = temperature
         count = _num_options(question)
         codes = option_codes(count)
-        self.answer: dict[str, Any] | None = None
+        self.answer: Mapping[str, Any] | None = None
         self.output_tokens = len(codes[0])
         if count <= len(LETTERS):
             self._wants: dict[Path, Sequence[int]] = {(): letters[:count]}
@@ -105,7 +106,9 @@ class LetterReader:
         return [float(p) for p in np.concatenate(parts)]
 
 
-def letter_answer(question: Choice | Noul | Score, probabilities: Sequence[float]) -> dict[str, Any]:
+def letter_answer(
+    question: Choice | Noul | Score, probabilities: Sequence[float]
+) -> NoulAnswer | ScoreAnswer | ChoiceAnswer:
     """The wire's answer to a lettered question, given the probability of each option in the caller's order."""
     if isinstance(question, Noul):
         return {"type": "noul", "noul": probabilities[0]}
@@ -152,7 +155,7 @@ class TextReader:
         self._tokenizer = tokenizer
         self._excluded = np.asarray(sorted(tokenizer.special - {tokenizer.end}), dtype=np.int64)
         self._logprob = 0.0
-        self.answer: dict[str, Any] | None = None
+        self.answer: Mapping[str, Any] | None = None
         self.output_tokens = 0
         self.text = ""  # what has been decoded so far, a character cut in two by its last token left out
         self._told = 0  # characters of it that `news` has given
@@ -174,7 +177,13 @@ class TextReader:
         if ended or truncated or not text.endswith("\N{REPLACEMENT CHARACTER}"):
             self.text = text
         if ended or truncated:
-            self.answer = {"type": "text", "text": self.text, "logprob": self._logprob, "truncated": truncated}
+            answer: TextAnswer = {
+                "type": "text",
+                "text": self.text,
+                "logprob": self._logprob,
+                "truncated": truncated,
+            }
+            self.answer = answer
             return []
         return [Want(tokens, Logits(), extends=True)]
 

@@ -7,10 +7,11 @@ has a private copy of it. This file holds state and says what is left to do; who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from photocall.answers import Refusal
 from photocall.questions import Question
 from photocall_engine.edges import EngineRequest
 from photocall_engine.prefix_cache import CHECKPOINT_EVERY, PageKeys, PictureSpan
@@ -82,8 +83,9 @@ class Sequence:
 class Branch:
     """One question under way: its sequence, the forks on it, and the reader they feed."""
 
-    def __init__(self, question: Question, reader: Reader, base: Sequence) -> None:
+    def __init__(self, question: Question, reader: Reader, base: Sequence, trained: bool = True) -> None:
         self.question = question
+        self.trained = trained  # whether the model was, for questions of this type
         self.reader = reader
         self.base = base
         self.forks: list[Sequence] = []
@@ -102,6 +104,11 @@ class Branch:
     def begun(self) -> bool:
         """Whether the question itself has been read."""
         return self.base.read is None or bool(self.base.path)
+
+    def answer(self) -> Mapping[str, Any]:
+        """The wire's answer; once `done`."""
+        assert self.reader.answer is not None, "read to its end"
+        return self.reader.answer if self.trained else {**self.reader.answer, "answer_status": "untrained"}
 
     def pending(self) -> list[Sequence]:
         """Sequences that still need rows, parents first."""
@@ -158,12 +165,14 @@ class Request:
         branches: list[Branch],
         keys: PageKeys,
         hold_at: int | None = None,
+        refused: Mapping[str, Refusal] | None = None,
     ) -> None:
         self.origin = origin
         self.prefix = prefix
         self.branches = branches
         self.keys = keys
         self.hold_at = hold_at  # where the prefix ends that its session holds afterwards; None: no turn
+        self.refused = refused or {}  # by name: the questions that have no branch, since nothing could answer them
         self.times = Times()
         self.usage = Usage()
         self.prefix_key = keys.at(prefix.end)
@@ -220,7 +229,8 @@ class Request:
 
     def body(self, model: str) -> dict[str, Any]:
         """The response body, once every question is answered."""
-        answers = {branch.question.name: branch.reader.answer for branch in self.branches}
+        found = {**{branch.question.name: branch.answer() for branch in self.branches}, **self.refused}
+        answers = {question.name: found[question.name] for question in self.origin.ask.questions}
         usage = {
             "input_tokens": self.input_tokens,
             "output_tokens": sum(branch.reader.output_tokens for branch in self.branches),

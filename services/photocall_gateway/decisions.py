@@ -41,7 +41,9 @@ def parse_decisions(body: Body, limits: Limits) -> ParsedRequest:
         views.append(view)
     check_length(Ask(model, state, tuple(questions)), limits)
     shown = {"questions": views}
-    return checked(model, state, tuple(questions), gathered.pictures, limits, shown, loc=("input",))[0]
+    return checked(model, state, tuple(questions), gathered.pictures, limits, shown, loc=("input",), by_question=True)[
+        0
+    ]
 
 
 def _state(raw: Mapping[str, Json], gathered: Gathered) -> Json:

@@ -20,10 +20,11 @@ def decisions_body(record: JobRecord) -> dict[str, Any]:
 
 
 def _answer(view: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One answer; a question that the engine left without one is a refusal, and the others still stand."""
+    """One answer; a question that the engine refused, or left without one, is a refusal, and the others still stand."""
     kind, named = view["type"], {"name": view["name"]}
-    if answer is None:
-        return {"type": "refusal", **named}
+    if answer is None or answer["type"] == "refusal":
+        why = {name: answer[name] for name in ("code", "message")} if answer else {}
+        return {"type": "refusal", **named, **why}
     probabilities = answer.get("probabilities", {})
     if kind == "predicate":
         return {"type": kind, **named, "probability": answer["noul"]}

@@ -8,7 +8,10 @@ from typing import Any
 
 from photocall.errors import CodedError
 
-DESCRIPTION = "Typed questions about text and pictures: choice, yes-no, score, number and short text."
+DESCRIPTION = (
+    "Typed questions about text and pictures: choice, yes-no, score, number, short text and box. "
+    "An answer of a type that the model was not trained for has the answer_status `untrained`."
+)
 RELEASE_DATE = "2026-11-30"
 
 

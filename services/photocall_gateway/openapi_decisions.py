@@ -110,7 +110,13 @@ SCHEMAS: dict[str, Schema] = {
                     ),
                 },
             ),
-            _decisions_answer("refusal"),
+            obj(
+                ("type", "name"),
+                type={"const": "refusal"},
+                name=_NAME,
+                code={"enum": sorted(TABLE), "description": "Why this question could not be answered."},
+                message={"type": "string"},
+            ),
         ]
     },
     "DecisionsError": obj(

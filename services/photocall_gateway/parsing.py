@@ -15,7 +15,7 @@ from photocall.addresses import BadUrl, parse_url
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
 from photocall.jobs import Webhook
-from photocall.questions import InvalidField, Json, Loc, Question, parse_questions
+from photocall.questions import Box, InvalidField, Json, Loc, Question, parse_questions
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
@@ -49,14 +49,14 @@ class JobOptions:
 def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
     """Raises InvalidField, or CodedError `malformed`, `unsupported_type`, `body_too_large`, `image_*` and others."""
     raw, parts = open_body(body, limits)
-    return _request(raw, parts, limits, name_parts=False)[0]
+    return _request(raw, parts, limits, native=False)[0]
 
 
 def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[ParsedRequest, JobOptions]:
     """As parse_systemone; a multipart body may also send a picture as a part named by the word that stands for it."""
     raw, parts = open_body(body, limits)
     options = replace(_options(raw, max_deadline_s), webhook=webhook_of(raw.get("webhook"), limits))
-    request, digest = _request(raw, parts, limits, name_parts=True)
+    request, digest = _request(raw, parts, limits, native=True)
     digest.update(repr((options.priority, options.deadline_s, sorted(options.metadata.items()))).encode())
     if options.webhook is not None:
         digest.update(repr(options.webhook).encode())
@@ -91,7 +91,7 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
         if not isinstance(raw["text"], str):
             raise InvalidField(("text",), "Expected a string", "string_type")
         raw = {**raw, "questions": {"text": text}}
-    request, digest = _request({"state": None, **raw}, parts, limits, name_parts=True, stateless=True)
+    request, digest = _request({"state": None, **raw}, parts, limits, native=True, stateless=True)
     digest.update(repr((remember, options.deadline_s, sorted(options.metadata.items()))).encode())
     turn = TurnOptions(remember, options.deadline_s, options.metadata)
     return replace(request, hash=digest.hexdigest()), turn
@@ -113,8 +113,11 @@ def checked(
     limits: Limits,
     view: Mapping[str, Any] | None = None,
     loc: Loc = ("assets",),
+    by_question: bool = False,
 ) -> tuple[ParsedRequest, Any]:
     """A request put together, and the digest that its hash came from. `loc` is where its pictures stand.
+
+    `by_question`: one question that cannot be answered does not fail the others.
 
     Raises InvalidField, or CodedError `prompt_too_long`.
     """
@@ -123,12 +126,12 @@ def checked(
             _check_remote(found.remote, limits)
     hashes = {key: found.named for key, found in pictures.items()}
     images = {found.sha256: found.data for found in pictures.values() if found.data is not None}
-    ask = Ask(model, state, questions, hashes)
+    ask = Ask(model, state, questions, hashes, by_question)
     num_pictures = len(ask.images) + len(ask.urls)
     if num_pictures > limits.max_images:
         msg = f"At most {limits.max_images} pictures, got {num_pictures}"
         raise InvalidField(loc, msg, "too_long")
-    digest = hashlib.sha256(repr((model, check_length(ask, limits), hashes)).encode())
+    digest = hashlib.sha256(repr((model, check_length(ask, limits), hashes, by_question)).encode())
     if view:
         digest.update(repr(view).encode())
     return ParsedRequest(ask, images, digest.hexdigest(), view or {}), digest
@@ -153,7 +156,7 @@ def check_length(ask: Ask, limits: Limits) -> str:
 
 
 def _request(
-    raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *, name_parts: bool, stateless: bool = False
+    raw: Mapping[str, Json], parts: dict[str, bytes], limits: Limits, *, native: bool, stateless: bool = False
 ) -> tuple[ParsedRequest, Any]:
     model = model_name(raw)
     state = None if stateless and raw.get("state") is None else _state(raw)
@@ -162,12 +165,17 @@ def _request(
     questions = parse_questions(raw["questions"])
     state, in_state = without_parts(state, limits.max_image_bytes)
     check_length(Ask(model, state, questions), limits)
-    assets = read_assets(raw.get("assets"), parts, limits.max_image_bytes, name_parts=name_parts)
+    assets = read_assets(raw.get("assets"), parts, limits.max_image_bytes, name_parts=native)
     _all_mentioned(assets, state, questions)
     state, in_lists = listed(raw, state, questions, limits.max_image_bytes)
     for key in in_lists.keys() & assets.keys():
         raise InvalidField(("assets", key), "A picture of a list has this name", "duplicate")
-    return checked(model, state, questions, {**assets, **in_state, **in_lists}, limits)
+    pictures = {**assets, **in_state, **in_lists}
+    if not pictures and not stateless:  # a turn's may stand in an earlier one
+        for question in questions:
+            if isinstance(question, Box):
+                raise InvalidField(("questions", question.name, "box"), "A box needs a picture", "missing")
+    return checked(model, state, questions, pictures, limits, by_question=native and not stateless)
 
 
 def _state(raw: Mapping[str, Json]) -> Json:

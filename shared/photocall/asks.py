@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
-from photocall.questions import Choice, Json, Noul, Number, Option, Question, Score, Text
+from photocall.questions import Box, Choice, Json, Noul, Number, Option, Question, Score, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Ask:
     state: Json
     questions: tuple[Question, ...]
     assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes in hex, or its URL
+    by_question: bool = False  # a question that cannot be answered is refused by itself, not the whole request
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -42,13 +43,14 @@ class Ask:
         """A map that msgpack can carry. State and questions travel as JSON text: JSON's integers have no bound."""
         questions = [{"type": q.type, **asdict(q)} for q in self.questions]
         body = json.dumps({"state": self.state, "questions": questions}, ensure_ascii=False, separators=(",", ":"))
-        return {"model": self.model, "body": body, "assets": dict(self.assets)}
+        return {"model": self.model, "body": body, "assets": dict(self.assets), "by_question": self.by_question}
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
-        return cls(content["model"], body["state"], questions, dict(content["assets"]))
+        by_question = bool(content.get("by_question", False))  # an ask from before there was such a thing
+        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question)
 
 
 def is_url(value: str) -> bool:
@@ -130,4 +132,6 @@ def _question(fields: dict[str, Any]) -> Question:
             return Number(**fields)
         case "text":
             return Text(**fields)
+        case "box":
+            return Box(**fields)
     raise ValueError(f"unknown question type {kind!r} in a stored ask")

@@ -1,7 +1,7 @@
 """The question types of the public API and the one parser that turns a request body into them.
 
 One definition for the gateway (which refuses bad ones), the engine (which asks them) and the client. It knows nothing
-of HTTP, of tokens or of any model. Answers are plain dicts built by the engine's readout.
+of HTTP, of tokens or of any model. Answers: answers.py.
 """
 
 from __future__ import annotations
@@ -82,7 +82,16 @@ class Text:
     max_tokens: int = DEFAULT_TEXT_TOKENS
 
 
-Question: TypeAlias = Choice | Noul | Score | Number | Text
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Where something is in a picture. Instructions may be missing where the state says what is looked for."""
+
+    type: ClassVar[Literal["box"]] = "box"
+    name: str
+    instructions: Json
+
+
+Question: TypeAlias = Choice | Noul | Score | Number | Text | Box
 
 
 class InvalidField(Exception):
@@ -116,7 +125,7 @@ def parse_question(name: str, raw: object) -> Question:
     if "type" not in raw:
         raise InvalidField(("questions", name, "type"), "Field required", "missing")
     kind = raw["type"]
-    known = "expected choice, noul, predicate, score, number or text"
+    known = "expected choice, noul, predicate, score, number, text or box"
     if not isinstance(kind, str):
         raise InvalidField(("questions", name, "type"), f"Question type must be a string: {known}", "string_type")
     loc = ("questions", name, kind)
@@ -132,8 +141,7 @@ def parse_question(name: str, raw: object) -> Question:
         case "text":
             return _text(loc, name, raw)
         case "box":
-            msg = f"Question type 'box' is not answered by this version: {known}"
-            raise InvalidField(("questions", name, "type"), msg, "unsupported_type")
+            return Box(name, _instructions(raw, loc))
         case _:
             shown = repr(kind) if len(kind) <= 40 else "of a long name"  # which may be a picture in the wrong place
             msg = f"Unknown question type {shown}: {known}"

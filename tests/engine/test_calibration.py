@@ -8,6 +8,8 @@ import pytest
 
 from photocall_engine.calibration import Calibration, CalibrationError
 
+MINI = Path(__file__).parents[2] / "models" / "mini"
+
 
 def test_no_file_means_one(tmp_path: Path) -> None:
     assert Calibration.load(tmp_path).temperature("choice") == 1.0
@@ -20,6 +22,12 @@ def test_temperatures_by_type(tmp_path: Path) -> None:
     assert [loaded.temperature(kind) for kind in ("choice", "number", "noul")] == [1.5, 2.0, 1.0]
 
 
+def test_types_the_model_was_not_trained_for(tmp_path: Path) -> None:
+    (tmp_path / "calibration.json").write_text(json.dumps({"version": 1, "untrained": ["box"]}))
+    assert Calibration.load(tmp_path).untrained == {"box"}
+    assert Calibration.load(MINI).untrained == {"box"}
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -30,6 +38,8 @@ def test_temperatures_by_type(tmp_path: Path) -> None:
         ({"version": 1, "temperature": {"choise": 1}}, "temperature.choise: expected one of"),
         ({"version": 1, "temperature": {"choice": 0}}, "temperature.choice: expected a number above 0, got 0"),
         ({"version": 1, "temperature": {"choice": "1"}}, "got '1'"),
+        ({"version": 1, "untrained": ["boxes"]}, "untrained: expected a list of choice"),
+        ({"version": 1, "untrained": "box"}, "untrained: expected a list of choice"),
         ({"version": 1, "temperature": {"choice": True}}, "got True"),
         ('{"version": 1, "temperature": {"choice": NaN}}', "got nan"),
     ],

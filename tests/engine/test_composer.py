@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from photocall.questions import Noul, Number, Text
 from photocall_engine.composer import PictureTooLarge, PromptTooLong, Unanswerable
+from photocall_engine.edges import EngineRequest
 from photocall_engine.tokenizer import ChatTokenizer
 from tests.engine.harness import bench, choice, picture
 
@@ -64,3 +67,44 @@ def test_a_key_that_stands_everywhere_is_refused_before_its_tokens_are_made(toke
         origin = made.ask("job", state, Noul("n", question), images={"s": picture(1, 24, 24)})
         with pytest.raises(PromptTooLong, match=f"is 32000000 tokens, limit {limit}"):
             made.engine.composer.compose(origin)
+
+
+def test_by_question_one_that_cannot_be_answered_is_refused_alone(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, context=400)
+    questions = (
+        Number("small", "How big?", step=1e-14),
+        choice("c", "x", "y"),
+        Text("long", "y" * 500),
+    )
+    made.incoming.append(by_question(made.ask("job", "x", *questions)))
+    del made.incoming[0]
+    made.run()
+    answers = made.body("job")["answers"]
+    assert list(answers) == ["small", "c", "long"]
+    assert answers["small"]["code"] == "unanswerable"
+    assert answers["long"] == {
+        "type": "refusal",
+        "answer_status": "refused",
+        "code": "prompt_too_long",
+        "message": answers["long"]["message"],
+    }
+    assert "limit 400" in answers["long"]["message"]
+    alone = bench(tokenizer, context=400)
+    alone.ask("job", "x", questions[1])
+    alone.run()
+    assert answers["c"] == alone.body("job")["answers"]["c"]
+
+
+def test_without_an_answer_to_any_question_the_request_is_refused(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, context=400)
+    compose = made.engine.composer.compose
+    with pytest.raises(Unanswerable):
+        compose(by_question(made.ask("job", "x", Number("small", "How big?", step=1e-14))))
+    with pytest.raises(Unanswerable):  # the whole request, where it was not asked for by question
+        compose(made.ask("job", "x", Number("small", "How big?", step=1e-14), choice("c", "x", "y")))
+    with pytest.raises(PromptTooLong, match="is 50"):  # the longest question's number, as the contract words it
+        compose(made.ask("job", "x" * 100, choice("c", "x", "y"), Noul("n", "y" * 300), Noul("m", "y" * 350)))
+
+
+def by_question(origin: EngineRequest) -> EngineRequest:
+    return replace(origin, ask=replace(origin.ask, by_question=True))

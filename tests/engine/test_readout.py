@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ PROBABILITIES = st.lists(st.floats(0.001, 1), min_size=1, max_size=255).map(lamb
 LETTER_IDS = tuple(range(100, 126))
 
 
-def answered(question: Choice | Noul | Score, logits: list[float], temperature: float = 1.0) -> dict[str, Any]:
+def answered(question: Choice | Noul | Score, logits: list[float], temperature: float = 1.0) -> Mapping[str, Any]:
     reader = LetterReader(question, LETTER_IDS, temperature)
     assert reader.take((), np.asarray(logits, dtype=np.float32)) == []
     assert reader.answer is not None
@@ -166,4 +167,5 @@ def test_equal_logits_take_the_lowest_id(tokenizer: ChatTokenizer) -> None:
 
 def test_an_answer_is_as_the_caller_ordered_it() -> None:
     answer = letter_answer(choice("c", "z", "a", "m"), [0.2, 0.3, 0.5])
+    assert answer["type"] == "choice"
     assert list(answer["probabilities"]) == ["z", "a", "m"]

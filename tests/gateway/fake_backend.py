@@ -18,7 +18,7 @@ from photocall.connections import connect
 from photocall.jobs import Answered, Holding, JobRecord, Lease, Outcome, Refused, StreamRef, TurnLeft
 from photocall.messages import EngineInfo, Prepared, TurnRequest
 from photocall.operations import Policy
-from photocall.questions import Choice, Noul, Number, Question, Score
+from photocall.questions import Box, Choice, Noul, Number, Question, Score
 from photocall.queueing import PrepQueues
 from photocall.records import Records
 from photocall.sessions import Remembered
@@ -46,6 +46,9 @@ def answer(question: Question) -> dict[str, Any]:
         }
     if isinstance(question, Number):
         return {"type": "number", "number": 2, "expected": 2.0, "confidence": 0.9, "probabilities": {"2": 1.0}}
+    if isinstance(question, Box):
+        box = {"top": 0.25, "bottom": 0.75, "left": 0.125, "right": 0.5}
+        return {"type": "box", "box": box, "confidence": 0.75}
     return {"type": "text", "text": "two boxes", "logprob": -1.5}
 
 

@@ -89,7 +89,7 @@ CASES = [
     Bad("text as question", asked("Is it?"), 422, 422, "Expected an object", ["questions", "q"]),
     Bad("no type", asked({"instructions": "?"}), 422, 422, "Field required", ["questions", "q", "type"]),
     Bad("unknown type", asked({"type": "rank"}), 422, 422, "'rank'", ["questions", "q", "type"]),
-    Bad("box", asked({"type": "box"}), 422, 422, "'box' is not answered", ["questions", "q", "type"]),
+    Bad("box", asked({"type": "box"}), 422, 422, "A box needs a picture", ["questions", "q", "box"]),
     Bad("0 options", asked({"type": "choice", "criteria": {}}), 422, 422, "At least one option",
         ["questions", "q", "choice", "criteria"]),
     Bad("256 options", asked({"type": "choice", "criteria": OPTIONS_256}), 422, 422, "At most 255 options, got 256",

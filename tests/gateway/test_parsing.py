@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from photocall.errors import CodedError
-from photocall.questions import Choice, InvalidField, Noul, Number, Score, Text
+from photocall.questions import Box, Choice, InvalidField, Noul, Number, Score, Text
 from photocall_gateway.body import Body, Limits
 from photocall_gateway.parsing import JobOptions, ParsedRequest, parse_job, parse_systemone
 
@@ -65,10 +65,12 @@ def test_requests_of_the_contract_are_taken(name: str, types: list[type]) -> Non
         assert parsed.images[parsed.ask.assets[key]] == data
 
 
-def test_a_box_is_refused_by_name() -> None:
-    with pytest.raises(InvalidField, match="'box' is not answered") as caught:
-        parse_systemone(as_json(pair("03_box_and_image")["request"]), LIMITS)
-    assert caught.value.loc == ("questions", "red", "type")
+def test_a_box_needs_a_picture() -> None:
+    request = pair("03_box_and_image")["request"]
+    assert Box("red", "the red box") in parse_systemone(as_json(request), LIMITS).ask.questions
+    with pytest.raises(InvalidField, match="A box needs a picture") as caught:
+        parse_systemone(as_json({**request, "assets": None}), LIMITS)
+    assert caught.value.loc == ("questions", "red", "box")
 
 
 def test_the_official_clients_multipart_bytes_plain_and_compressed() -> None:

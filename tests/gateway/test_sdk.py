@@ -14,6 +14,7 @@ import pytest
 from PIL import Image as PILImage
 from typesafe_sdk import (
     AsyncTypeSafeClient,
+    Box,
     Choice,
     Image,
     Noul,
@@ -100,6 +101,23 @@ def test_pictures_in_state_instructions_and_by_alias(sdk: TypeSafeClient, backen
     assert ask.state == {"returned": str(first), "shelf": "see photo"}
 
 
+def test_a_box(address: str, sdk: TypeSafeClient, backend: FakeBackend) -> None:
+    asked: dict[str, Any] = {
+        "state": {"shelf": Image(png("red"))},
+        "questions": {"red": Box(instructions="the red box"), "has": Noul(instructions="Is there one?")},
+    }
+
+    async def ask() -> SystemOneResponse:
+        async with AsyncTypeSafeClient(api_key="any", base_url=address, retry=NO_RETRY) as client:
+            return await client.system_one(**asked)
+
+    for result in (sdk.system_one(**asked), asyncio.run(ask())):
+        box = result.boxes["red"].box
+        assert (box.top, box.bottom, box.left, box.right) == (0.25, 0.75, 0.125, 0.5)
+        assert result.boxes["red"].confidence == 0.75
+        assert result.nouls["has"].noul == 0.875
+
+
 def test_the_async_client(address: str, backend: FakeBackend) -> None:
     async def ask() -> list[SystemOneResponse]:
         async with AsyncTypeSafeClient(api_key="any", base_url=address, retry=NO_RETRY) as client:
@@ -140,7 +158,11 @@ def test_our_own_types_pass_through_extra_body(sdk: TypeSafeClient, backend: Fak
     [
         ({"model": "nope"}, TypeSafeBadRequestError, "Unknown model: nope"),
         ({"assets": {"img-1": Image(png("red"))}}, TypeSafeBadRequestError, "Asset 'img-1' is not referenced"),
-        ({"questions": {"b": {"type": "box"}}}, TypeSafeUnprocessableEntityError, "questions.b.type: Question type"),
+        (
+            {"questions": {"b": {"type": "box"}}},
+            TypeSafeUnprocessableEntityError,
+            "questions.b.box: A box needs a picture",
+        ),
         ({"state": "s", "assets": {"s": Image(b"no picture")}}, TypeSafeAPIError, "Asset 's' is no picture"),
         (
             {"questions": {"c": {"type": "choice", "criteria": dict.fromkeys(map(str, range(256)))}}},

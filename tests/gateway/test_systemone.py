@@ -50,6 +50,7 @@ def shape(value: Any) -> Any:
     [
         "01_text_all_types",
         "02_image_inline_base64",
+        "03_box_and_image",
         "05_long_choice_and_json_instructions",
         "06_extensions_ignored_by_clients",
     ],
@@ -62,6 +63,8 @@ def test_contract_pairs(client: TestClient, backend: FakeBackend, name: str) -> 
     assert list(answers) == list(wanted["response"]["answers"])
     if name != "06_extensions_ignored_by_clients":  # numbers' probabilities have free keys
         assert shape(answers) == shape(wanted["response"]["answers"])
+    assert set(wanted["response"]) <= set(response.json())
+    assert all(isinstance(response.json()["usage"][count], int) for count in wanted["response"]["usage"])
     assert response.headers["x-typesafe-request-id"].startswith("req_")
     stages = dict(part.split(";dur=") for part in response.headers["server-timing"].split(", "))
     assert list(stages) == ["queue", "prepare", "prefill", "readout"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from photocall.asks import Ask, AssetKeys, mentioned
-from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
+from photocall.questions import Box, Choice, Noul, Number, Option, Question, Score, Text
 
 QUESTIONS: tuple[Question, ...] = (
     Choice("c", {"task": "pick"}, (Option("a", {"x": [1, None]}), Option("b"))),
@@ -19,11 +19,18 @@ QUESTIONS: tuple[Question, ...] = (
     Score("s", "how", ("low", {"level": "high"})),
     Number("i", "count", 0.0, 20.0, 1.0, "pieces"),
     Text("t", "caption", 12),
+    Box("b", {"find": "the red one"}),
 )
 
 
 def test_an_ask_survives_msgpack_with_every_question_type() -> None:
-    ask = Ask("photocall-mini", {"photo": "img", "n": [1, 2.5, True, None, "é\u2028"]}, QUESTIONS, {"img": "ab" * 32})
+    ask = Ask(
+        "photocall-mini",
+        {"photo": "img", "n": [1, 2.5, True, None, "é\u2028"]},
+        QUESTIONS,
+        {"img": "ab" * 32},
+        by_question=True,
+    )
     assert Ask.from_content(msgpack.unpackb(msgpack.packb(ask.to_content()))) == ask
 
 

@@ -64,7 +64,6 @@ def labels(count: int) -> dict[str, None]:
         ({}, ("type",), "missing"),
         ({"type": 7}, ("type",), "string_type"),
         ({"type": "rank"}, ("type",), "union_tag_invalid"),
-        ({"type": "box", "instructions": "the cup"}, ("type",), "unsupported_type"),
         ({"type": "choice"}, ("choice", "criteria"), "missing"),
         ({"type": "choice", "criteria": {}}, ("choice", "criteria"), "too_short"),
         ({"type": "choice", "criteria": []}, ("choice", "criteria"), "too_short"),

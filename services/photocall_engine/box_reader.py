@@ -1,0 +1,75 @@
+"""Box answers: four edges, each the expectation over the hundredths that the model's digits spell.
+
+The answer has a fixed form: a letter for the edge (T, B, L, R) and two digits, the hundredth of the picture's height or
+width, counted from the top left, in which the edge lies. The edges do not depend on each other, so that every digit of
+all four is read in one forward: after the letter the first digit, after each first digit the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from photocall.answers import BoxAnswer
+from photocall_engine.readout import Floats, Letters, Path, Want, softmax
+from photocall_engine.tokenizer import ChatTokenizer
+
+MARKS = "TBLR"  # top, bottom, left, right
+PLACES = 100
+_CENTRES = (np.arange(PLACES) + 0.5) / PLACES  # an edge that lies in a hundredth is taken to lie in its middle
+_DIGITS = "0123456789"
+
+
+class BoxReader:
+    """Edges that would cross are given in order: top is never below bottom, left never right of right."""
+
+    def __init__(self, tokenizer: ChatTokenizer, temperature: float) -> None:
+        self._temperature = temperature
+        self._marks = tuple(tokenizer.single(mark) for mark in MARKS)
+        self._digits = tuple(tokenizer.single(digit) for digit in _DIGITS)
+        self._read: dict[Path, NDArray[np.float64]] = {}
+        self.answer: Mapping[str, Any] | None = None
+        self.output_tokens = 3 * len(MARKS)
+
+    def begin(self) -> list[Want]:
+        paths = [(mark, *rest) for mark in self._marks for rest in ((), *((digit,) for digit in self._digits))]
+        # The question itself must be read, though which edge the model would name first decides nothing.
+        return [Want((), Letters(self._marks)), *(Want(path, Letters(self._digits)) for path in paths)]
+
+    def take(self, path: Path, values: Floats) -> list[Want]:
+        self._read[path] = softmax(values, self._temperature)
+        if len(self._read) == 1 + len(self._marks) * (1 + len(self._digits)):
+            self.answer = box_answer([self._places(mark) for mark in self._marks])
+        return []
+
+    def longest(self) -> int:
+        return 2
+
+    def _places(self, mark: int) -> NDArray[np.float64]:
+        """Probability of each hundredth: P(first digit) x P(second | first)."""
+        first = self._read[mark,]
+        return np.concatenate([p * self._read[mark, digit] for p, digit in zip(first, self._digits, strict=True)])
+
+
+def box_answer(edges: list[NDArray[np.float64]]) -> BoxAnswer:
+    """The wire's answer, given the probability of each hundredth for top, bottom, left and right.
+
+    Confidence is that of the least certain edge: 1 - E|x - E x| / (the same for an even spread), never below 0.
+    """
+    places = [float(p @ _CENTRES) for p in edges]
+    confidence = min(_confidence(p, place) for p, place in zip(edges, places, strict=True))
+    top, bottom = sorted(places[:2])
+    left, right = sorted(places[2:])
+    return {
+        "type": "box",
+        "box": {"top": top, "bottom": bottom, "left": left, "right": right},
+        "confidence": confidence,
+    }
+
+
+def _confidence(probabilities: NDArray[np.float64], place: float) -> float:
+    even = float(np.abs(_CENTRES - 0.5).mean())
+    return max(0.0, 1.0 - float(probabilities @ np.abs(_CENTRES - place)) / even)
