@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from photocall.answers import Answer
 from photocall.errors import TABLE
 from photocall.jobs import JobStatus
 from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
+from photocall_gateway.typed_schemas import schema_of
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
 URL: Schema = {"type": "string", "description": "An https URL, fetched where that is switched on; docs/images.md."}
@@ -70,7 +74,7 @@ _REQUEST_FIELDS: dict[str, Schema] = {
 
 SCHEMAS: dict[str, Schema] = {
     "Question": {
-        "oneOf": [ref("Choice"), ref("Noul"), ref("Score"), ref("Number"), ref("Text")],
+        "oneOf": [ref("Choice"), ref("Noul"), ref("Score"), ref("Number"), ref("Text"), ref("Box")],
         "description": "`predicate` is taken as `noul`.",
     },
     "Choice": _question("choice", ("criteria",), criteria=_OPTIONS),
@@ -82,6 +86,7 @@ SCHEMAS: dict[str, Schema] = {
         "number", ("instructions",), min=_NUMBER, max=_NUMBER, step=_NUMBER, unit={"type": ["string", "null"]}
     ),
     "Text": _question("text", ("instructions",), max_tokens=_TOKENS),
+    "Box": _question("box"),
     "Asset": obj(
         type={"const": "image"},
         data_base64={"type": "string", "contentEncoding": "base64"},
@@ -98,7 +103,8 @@ SCHEMAS: dict[str, Schema] = {
             ("input_tokens", "output_tokens"), input_tokens={"type": "integer"}, output_tokens={"type": "integer"}
         ),
     ),
-    "Answer": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}}},
+    "Answer": {"oneOf": [ref(answer.__name__) for answer in get_args(Answer)]},
+    **{answer.__name__: schema_of(answer) for answer in get_args(Answer)},
     "JobRequest": obj(
         ("state", "questions"),
         **_REQUEST_FIELDS,

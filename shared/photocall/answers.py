@@ -6,9 +6,7 @@ trained for questions of its type, so that the answer has its form and no worth,
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypeAlias, TypedDict
-
-from photocall.questions import Json
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 AnswerStatus: TypeAlias = Literal["untrained", "refused"]
 
@@ -37,7 +35,7 @@ class ScoreAnswer(TypedDict):
     type: Literal["score"]
     score: float
     confidence: float
-    legend: dict[str, Json]
+    legend: dict[str, Any]  # JSON, never null
     probabilities: dict[str, float]
     answer_status: NotRequired[AnswerStatus]
 

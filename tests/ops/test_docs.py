@@ -8,6 +8,8 @@ import pytest
 
 from ops import docs
 from photocall.settings import table
+from photocall_gateway.app import ROUTES
+from photocall_gateway.openapi import document
 
 
 def test_every_file_of_the_rooms_is_in_architecture_as_it_describes_itself() -> None:
@@ -52,3 +54,17 @@ def test_files_named_in_the_prose_exist() -> None:
 def test_a_file_that_says_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no"):
         docs.with_generated("no marks here", "x")
+
+
+def test_the_api_reference_is_the_routes_and_complete() -> None:
+    text = docs.API.read_text()
+    assert text == docs.api(), "run: make docs"
+    described = document(ROUTES)
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            part = text.partition(f"### {method.upper()} {path}\n")[2].partition("\n### ")[0]
+            assert part, path
+            assert all(f"`{status}`" in part for status in operation["responses"]), path
+    for name, schema in described["components"]["schemas"].items():
+        part = text.partition(f"### {name}\n")[2].partition("\n### ")[0]
+        assert all(f"`{field}`" in part for field in schema.get("properties", {})), name
