@@ -45,11 +45,19 @@ def answer(question: Question) -> dict[str, Any]:
             "probabilities": {str(i): float(i == 0) for i in levels},
         }
     if isinstance(question, Number):
-        return {"type": "number", "number": 2, "expected": 2.0, "confidence": 0.9, "probabilities": {"2": 1.0}}
+        return {
+            "type": "number",
+            "number": 2,
+            "expected": 2.0,
+            "confidence": 0.9,
+            "probabilities": {"2": 1.0},
+            "alternatives": [],
+            "interval": [2, 2],
+        }
     if isinstance(question, Box):
         box = {"top": 0.25, "bottom": 0.75, "left": 0.125, "right": 0.5}
         return {"type": "box", "box": box, "confidence": 0.75}
-    return {"type": "text", "text": "two boxes", "logprob": -1.5}
+    return {"type": "text", "text": "two boxes", "logprob": -1.5, "truncated": False}
 
 
 def answered(ask: Ask, record: JobRecord) -> Outcome:
