@@ -159,7 +159,7 @@ def test_an_answered_job_has_the_described_fields(client: TestClient, backend: F
     schema = document(ROUTES)["components"]["schemas"]["Job"]
     assert set(job) <= set(schema["properties"])
     assert set(schema["required"]) <= set(job)
-    assert set(schema["properties"]) - set(job) == {"error"}
+    assert set(schema["properties"]) - set(job) == {"error", "webhook"}
 
 
 def test_readyz_is_quick_when_redis_hangs(client: TestClient, redis_client: redis.Redis) -> None:
