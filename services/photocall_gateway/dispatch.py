@@ -10,6 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,6 +31,8 @@ from photocall_gateway.models import ModelNames
 from photocall_gateway.parsing import ParsedRequest
 from photocall_gateway.problems import RETRY_AFTER_S
 
+BEHIND_S = 30.0  # an entry of the queue is worked on by then, or was lost
+
 log = logging.getLogger(__name__)
 
 
@@ -45,7 +48,7 @@ class TurnOf:
 class PrepQueue(Protocol):
     """Where prep takes its work from; blocking, so it is called in a thread."""
 
-    def enqueue(self, job_id: str, attempt: int, lane: Lane) -> object: ...
+    def enqueue(self, job_id: str, attempt: int, lane: Lane, *more: str) -> object: ...
 
 
 class Dispatcher:
@@ -84,10 +87,12 @@ class Dispatcher:
         after_response: BackgroundTasks | None = None,
         webhook: Webhook | None = None,
         turn: TurnOf | None = None,
+        row: bool = False,
     ) -> Accepted:
         """Keep a request. When this returns, its job ends in an answer or a clear error.
 
-        The queue follows at once, or with `after_response` when the caller has its answer already.
+        The queue follows at once, or with `after_response` when the caller has its answer already. For a `row` of a
+        batch it is left to `enqueue_together`, and its pictures are kept no longer than its job.
         Raises IdempotencyMismatch, UnknownImage, QueueFull and StoreFull with a time to come back, UnknownSession,
         SessionFull, or Redis' errors: then no job was accepted.
         """
@@ -119,18 +124,31 @@ class Dispatcher:
                 stored = [sha256 for sha256 in own if sha256 not in request.images]
                 await self._records.check_room(new, stored)
             for sha256, data in request.images.items():
-                await self._images.put(sha256, data, owner)
+                await self._images.put(sha256, data, owner, brief=row)
             accepted = await self._records.accept(new)
         except (QueueFull, StoreFull) as error:
             error.data[RETRY_AFTER_S] = await self._load.retry_after_s()
             raise
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()
-            if new.to_prepare and after_response is not None:
+            if row:
+                pass
+            elif new.to_prepare and after_response is not None:
                 after_response.add_task(self._enqueue, new)
             elif new.to_prepare:
                 await self._enqueue(new)
         return accepted
+
+    async def enqueue_together(self, job_ids: Sequence[str]) -> None:
+        """One queue entry for several jobs of the batch lane; what is lost of it comes back from the outbox."""
+        first, *more = job_ids
+        try:
+            if more:
+                await self._records.postpone(more, time.time() + BEHIND_S)
+            await asyncio.to_thread(self._queue.enqueue, first, 1, "batch", *more)
+            await self._records.clear_outbox(first)
+        except (RedisError, OSError) as error:
+            log.warning("not enqueued, left to the sweeper: %s", error, extra=fields(job=first, more=len(more)))
 
     async def _enqueue(self, new: NewJob) -> None:
         """The sweeper does the same from the outbox two seconds later, so a failure here is no failure of the job."""

@@ -32,7 +32,7 @@ DESCRIPTION_PATH = "/openapi.json"
 REQUEST_ID = "photocall.request_id"  # scope key: filled here
 RETRY_AFTER_S = "retry_after_s"  # key of an error's data that becomes the Retry-After header
 _SYSTEMONE_PATHS = ("/v1/systemone", "/v1/models")
-_DECISIONS_PATHS = ("/v1/decisions",)
+_OPENAI_PATHS = ("/v1/decisions", "/v1/files", "/v1/batches")  # with what is below them
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _DEFAULT_RETRY_S = {"queue_full": 1.0, "rate_limited": 1.0, "draining": 2.0, "unavailable": 2.0, "overloaded": 1.0,
                     "store_full": 10.0, "in_progress": 1.0, "abandoned": 1.0}  # fmt: skip
@@ -109,7 +109,7 @@ def response_to(scope: Scope, error: Exception) -> Response:
     """The response of a failure, in the shape of the route that was called."""
     headers: dict[str, str] = {}
     if isinstance(error, InvalidField):
-        found: PhotocallError = CodedError("invalid_field", str(error), loc=list(error.loc))
+        found: PhotocallError = as_coded(error)
     elif isinstance(error, PhotocallError):
         found = error
     elif isinstance(error, HTTPException):
@@ -124,12 +124,7 @@ def response_to(scope: Scope, error: Exception) -> Response:
         name = "store" if isinstance(error, RedisError) else "gateway"
         log.error("unexpected failure in the %s", name, exc_info=error, extra=fields(request=scope.get(REQUEST_ID)))
         found = CodedError("internal", "Internal error")
-    if scope["path"] in _SYSTEMONE_PATHS:
-        status, kind, body = row(found.code).systemone, "application/json", _systemone_body(found, error)
-    elif scope["path"] in _DECISIONS_PATHS:
-        status, kind, body = row(found.code).decisions, "application/json", _decisions_body(found, error)
-    else:
-        status, kind, body = row(found.code).native, "application/problem+json", _problem(found, scope, error)
+    status, kind, body = in_shape(scope["path"], scope.get(REQUEST_ID, ""), found, error)
     wait = found.data.get(RETRY_AFTER_S, _DEFAULT_RETRY_S.get(found.code))
     if wait is not None:
         headers |= {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
@@ -144,7 +139,27 @@ def problem_of(scope: Scope, error: Exception) -> dict[str, Any]:
     return found
 
 
-def _problem(found: PhotocallError, scope: Scope, error: Exception) -> dict[str, Any]:
+def in_shape(
+    path: str, request_id: str, found: PhotocallError, error: Exception | None = None
+) -> tuple[int, str, dict[str, Any]]:
+    """Status, content type and body of a failure as the shape of this path has it.
+
+    `error` is what was raised, where that was an InvalidField.
+    """
+    entry = row(found.code)
+    if path in _SYSTEMONE_PATHS:
+        return entry.systemone, "application/json", _systemone_body(found, error)
+    if any(path == known or path.startswith(f"{known}/") for known in _OPENAI_PATHS):
+        return entry.decisions, "application/json", _decisions_body(found, error)
+    return entry.native, "application/problem+json", _problem(found, request_id, error)
+
+
+def as_coded(error: InvalidField) -> CodedError:
+    """A field that cannot be taken, as a row of the table."""
+    return CodedError("invalid_field", str(error), loc=list(error.loc))
+
+
+def _problem(found: PhotocallError, request_id: str, error: Exception | None) -> dict[str, Any]:
     """RFC 9457, with the code, the field's `loc` and the numbers as members of their own."""
     entry = row(found.code)
     data = {name: value for name, value in found.data.items() if name != RETRY_AFTER_S}
@@ -157,11 +172,11 @@ def _problem(found: PhotocallError, scope: Scope, error: Exception) -> dict[str,
         "status": entry.native,
         "detail": found.message,
         "code": found.code,
-        "instance": scope.get(REQUEST_ID, ""),
+        "instance": request_id,
     }
 
 
-def _systemone_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
+def _systemone_body(found: PhotocallError, error: Exception | None) -> dict[str, Any]:
     entry = row(found.code)
     if entry.systemone == 422:
         loc = list(error.loc) if isinstance(error, InvalidField) else found.data.get("loc", [])
@@ -172,7 +187,7 @@ def _systemone_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
     return {"detail": {**data, "message": found.message, "error_type": entry.error_type}}
 
 
-def _decisions_body(found: PhotocallError, error: Exception) -> dict[str, Any]:
+def _decisions_body(found: PhotocallError, error: Exception | None) -> dict[str, Any]:
     """`param` is the field's path; numbers stand in the message only."""
     loc = error.loc if isinstance(error, InvalidField) else tuple(found.data.get("loc", ()))
     param = path(loc) or None

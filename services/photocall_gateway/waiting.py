@@ -11,6 +11,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -25,12 +26,18 @@ _FIRST_BACKOFF_S = 0.05
 _LAST_BACKOFF_S = 2.0
 
 
+class Listener(Protocol):
+    """What is told that a job may have changed: an asyncio.Event, or something that notes which job it was."""
+
+    def set(self) -> None: ...
+
+
 class WakeReader:
     """Reads the wake channel while `run` runs, and sets the event of everyone who listens to that job."""
 
     def __init__(self, records: AsyncRecords) -> None:
         self._records = records
-        self._listeners: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listeners: defaultdict[str, set[Listener]] = defaultdict(set)
 
     async def run(self) -> None:
         """Until cancelled; Redis away is waited out."""
@@ -58,13 +65,21 @@ class WakeReader:
     def listen(self, job_id: str) -> Iterator[asyncio.Event]:
         """An event that is set whenever the job may have changed; the listener clears it."""
         event = asyncio.Event()
-        self._listeners[job_id].add(event)
+        self.add(job_id, event)
         try:
             yield event
         finally:
-            self._listeners[job_id].discard(event)
-            if not self._listeners[job_id]:
-                del self._listeners[job_id]
+            self.remove(job_id, event)
+
+    def add(self, job_id: str, listener: Listener) -> None:
+        """From now on it is told of this job, until `remove`."""
+        self._listeners[job_id].add(listener)
+
+    def remove(self, job_id: str, listener: Listener) -> None:
+        """It is told no more."""
+        self._listeners[job_id].discard(listener)
+        if not self._listeners[job_id]:
+            del self._listeners[job_id]
 
     @property
     def listeners(self) -> int:

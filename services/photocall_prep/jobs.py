@@ -39,9 +39,14 @@ FULL_STORE_WAIT_S = 0.5
 PREPARER: ContextVar[Preparer] = ContextVar("preparer")
 
 
-def prepare(job_id: str, attempt: int) -> None:
-    """Prepare the pictures of one job. `attempt` is the queue entry's; the record's own counts."""
-    PREPARER.get().prepare(job_id)
+def prepare(job_id: str, attempt: int, *more: str) -> None:
+    """Prepare the pictures of one job, and of `more` behind it. `attempt` is the entry's; the records' own count.
+
+    The further jobs stay in the outbox until they are leased here, so an entry that is lost halfway loses none.
+    """
+    preparer = PREPARER.get()
+    for each in (job_id, *more):
+        preparer.prepare(each)
 
 
 class Preparer:

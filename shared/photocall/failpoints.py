@@ -14,6 +14,11 @@ from photocall.settings import SettingsError, SharedSettings
 
 POINTS = (
     "gateway.enqueue",  # accepted and answered 202, not on the prep queue
+    "batch.validate",  # some rows of a batch are noted, not all
+    "batch.submit",  # rows are accepted as jobs, no answer is noted
+    "batch.write",  # lines are on the disk, their end is not committed
+    "batch.commit",  # it is committed, the rows' jobs are still there
+    "batch.finish",  # every row is written, the batch still runs
     "prep.decode",  # leased, a picture being decoded
     "engine.step",  # leased, a forward about to run
     "engine.decode",  # a text under way, its next token about to be made

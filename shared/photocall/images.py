@@ -55,14 +55,15 @@ class AsyncImageStore:
         self._ttl_s = ttl_s
         self._share = memory_share
 
-    async def put(self, sha256: str, data: bytes, owner: str, kept: bool = False) -> None:
+    async def put(self, sha256: str, data: bytes, owner: str, kept: bool = False, brief: bool = False) -> None:
         """See ImageStore.put. A picture that is stored already is not sent again.
 
-        `kept`: it was sent for itself, and does not go when a job with it is deleted.
+        `kept`: it was sent for itself, and does not go when a job with it is deleted. `brief`: it is wanted for its job
+        only, and goes with it unless somebody else stores it meanwhile.
         """
         check(sha256, data)
-        if not await run_async(self._redis, _put(sha256, b"", owner, self._ttl_s, self._share, kept)):
-            await run_async(self._redis, _put(sha256, data, owner, self._ttl_s, self._share, kept))
+        if not await run_async(self._redis, _put(sha256, b"", owner, self._ttl_s, self._share, kept, brief)):
+            await run_async(self._redis, _put(sha256, data, owner, self._ttl_s, self._share, kept, brief))
 
     async def drop(self, sha256: str, owner: str) -> bool:
         """Forget a picture for an owner; False when it was not theirs. Live jobs keep what they need."""
@@ -92,10 +93,14 @@ def check(sha256: str, data: bytes) -> None:
         raise HashMismatch(sha256, actual)
 
 
-def _put(sha256: str, data: bytes, owner: str, ttl_s: int, share: float, kept: bool = False) -> Call[bool]:
+def _put(
+    sha256: str, data: bytes, owner: str, ttl_s: int, share: float, kept: bool = False, brief: bool = False
+) -> Call[bool]:
     def parse(found: list[Any]) -> bool:
         if found[0] == b"memory":
             raise StoreFull(int(found[1]), int(found[2]))
         return bool(found[0] == b"stored")
 
-    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, int(kept)), parse, job=False)
+@@    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, int(kept)), parse, job=False)
+@@@    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, "1" if brief else ""), parse, job=False)
+@@

@@ -21,6 +21,7 @@ COUNTERS = PREFIX + "counters"  # hash: refused and dead-lettered messages, pois
 WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
 CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
 ENGINES = PREFIX + "engines"  # zset: engine id by its last heartbeat
+BATCH_PACE = PREFIX + "batch-pace"  # string with a TTL: what rows of batches cost of late, for estimates
 DEAD = PREFIX + "dead"  # stream: dead letters, with the reason and where they came from
 INBOXES = PREFIX + "inboxes"  # set: engines that have, or had, a stream of their own
 ENGINE_GROUP = "engine"  # consumer group of the engine streams
@@ -67,6 +68,11 @@ def bound(owner: str, idempotency_key: str) -> str:
 def asked(job_id: str) -> str:
     """String with a TTL: a synchronous caller waits for the job, or did a moment ago."""
     return f"{PREFIX}asked:{job_id}"
+
+
+def batch(batch_id: str) -> str:
+    """Hash: the fence of a running batch and until when its gateway holds it."""
+    return f"{PREFIX}batch:{batch_id}"
 
 
 def index(owner: str) -> str:

@@ -307,6 +307,10 @@ class Operations:
         args = (self._interrupt(record.job_id), CONTROL_LIMIT, int(purge))
         return self._call("delete", record.job_id, own_keys, args, bool, now)
 
+    def forget(self, owner: str, job_id: str) -> Call[bool]:
+        """Remove every trace of an ended job whose answer is kept elsewhere; no tombstone stays."""
+        return self._call("forget", job_id, (keys.index(owner),), (), bool)
+
     def expire(self, record: JobRecord, now: float | None = None) -> Call[bool]:
         """End a job whose wall clock has passed."""
         message = f"not finished {record.deadline_at - record.created_at:.0f} s after it was accepted"

@@ -162,13 +162,16 @@ class PrepQueues:
         """The RQ queue of a lane."""
         return self._queues[lane]
 
-    def enqueue(self, job_id: str, attempt: int, lane: keys.Lane) -> str:
-        """Put one attempt on its queue; its id. Doing it twice is harmless: the job's lease is taken once."""
+    def enqueue(self, job_id: str, attempt: int, lane: keys.Lane, *more: str) -> str:
+        """Put one attempt on its queue; its id. Doing it twice is harmless: the job's lease is taken once.
+
+        `more`: jobs that the same entry prepares behind it. What RQ costs is paid per entry, not per picture.
+        """
         entry_id = keys.rq_id(job_id, attempt)
         with self._redis.pipeline() as pipe:
             self._queues[lane].enqueue_call(
                 keys.PREPARE_JOB,
-                args=(job_id, attempt),
+                args=(job_id, attempt, *more),
                 job_id=entry_id,
                 timeout=JOB_TIMEOUT_S,
                 result_ttl=RESULT_TTL_S,

@@ -201,6 +201,23 @@ class AsyncRecords:
         """See Records.clear_outbox."""
         await run_async(self.redis, self.operations.clear_outbox(job_id))
 
+    async def postpone(self, job_ids: Sequence[str], until: float) -> None:
+        """Jobs on a queue behind another: they stay in the outbox, in case that one's entry is lost."""
+        await cast(Any, self.redis.zadd(keys.OUTBOX, dict.fromkeys(job_ids, until), xx=True))
+
+    async def forget(self, owner: str, job_ids: Sequence[str]) -> None:
+        """Remove every trace of ended jobs whose answers are kept elsewhere."""
+        for job_id in job_ids:
+            await run_async(self.redis, self.operations.forget(owner, job_id))
+
+    async def statuses(self, job_ids: Sequence[str]) -> list[JobStatus | None]:
+        """The state of each job; None for one that is not there."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hget(keys.job(job_id), "status")
+            found = await pipe.execute()
+        return [None if raw is None else JobStatus(raw.decode()) for raw in found]
+
     async def list(
         self,
         owner: str,

@@ -255,6 +255,21 @@ class GatewaySettings(SharedSettings):
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
     default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time for open calls at shutdown")
+    max_file_bytes: int = setting("PHOTOCALL_MAX_FILE_BYTES", 4096 * MIB, integer(1024), "largest file of a batch")
+    max_files_per_key: int = setting("PHOTOCALL_MAX_FILES_PER_KEY", 1000, integer(1), "files of one API key at most")
+    file_ttl_s: int = setting(
+        "PHOTOCALL_FILE_TTL_S", 30 * DAY_S, integer(1), "files without an expiry and ended batches are kept so long"
+    )
+    min_free_bytes: int = setting(
+        "PHOTOCALL_MIN_FREE_BYTES", 256 * MIB, integer(0), "no file is taken while the disk has less room than this"
+    )
+    max_batch_rows: int = setting("PHOTOCALL_MAX_BATCH_ROWS", 10_000_000, integer(1), "rows of one batch at most")
+    batch_in_flight: int = setting(
+        "PHOTOCALL_BATCH_IN_FLIGHT", 256, integer(1), "rows of one batch that are jobs at once, at most"
+    )
+    batch_root: Path | None = setting(
+        "PHOTOCALL_BATCH_ROOT", None, path, "folders of pictures below it may be batches; unset: none may"
+    )
     model_aliases: tuple[str, ...] = setting(
         "PHOTOCALL_MODEL_ALIASES",
         ("jev-latest", "jev-preview", "jev-1.*", "nimble-latest"),
