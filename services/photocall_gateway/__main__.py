@@ -55,10 +55,12 @@ class Server(uvicorn.Server):
         drain, timeout_s = self._parts.drain, self._parts.settings.drain_s
         drain.start()
         self._parts.wakes.wake_all()
+        handing_back = asyncio.ensure_future(self._parts.desk.keeper.stop())  # another gateway goes on at once
         log.info("draining", extra=fields(open=drain.open, timeout_s=timeout_s))
         await asyncio.sleep(min(LINGER_S, timeout_s))
         if not await drain.finished(timeout_s):
             log.warning("calls are left open", extra=fields(open=drain.open))
+        await asyncio.wait((handing_back,), timeout=timeout_s)
         self.should_exit = True
 
 

@@ -25,6 +25,7 @@ from photocall.sweeper import Sweeper
 from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.auth import Gatekeeper, load_keys
+from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.body import Limits
 from photocall_gateway.courier import Courier
 from photocall_gateway.delivery import MAX_ANSWER_BYTES, Sender
@@ -37,7 +38,19 @@ from photocall_gateway.models import ModelNames
 from photocall_gateway.openapi import document
 from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
-from photocall_gateway.routes import channels, decisions, health, images, jobs, models, sessions, systemone, webhooks
+from photocall_gateway.routes import (
+    batches,
+    channels,
+    decisions,
+    files,
+    health,
+    images,
+    jobs,
+    models,
+    sessions,
+    systemone,
+    webhooks,
+)
 from photocall_gateway.services import Services
 from photocall_gateway.shows import Shows
 from photocall_gateway.sweeping import SweeperThread
@@ -51,6 +64,8 @@ ROUTES: list[Described | DescribedSocket] = [
     *channels.ROUTES,
     *systemone.ROUTES,
     *decisions.ROUTES,
+    *files.ROUTES,
+    *batches.ROUTES,
     *images.ROUTES,
     *webhooks.ROUTES,
     *models.ROUTES,
@@ -79,6 +94,15 @@ def create_app(
     store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
     dispatcher = Dispatcher(records, store, queues, names, load, metrics)
     drain = Drain()
+    limits = Limits(
+        max_decompressed_bytes=settings.max_decompressed_bytes,
+        max_text_chars=settings.max_text_chars,
+        max_image_bytes=settings.max_image_bytes,
+        max_images=settings.max_images,
+        fetch_urls=settings.fetch_urls,
+        webhooks=settings.webhooks,
+        plain_http=bool(settings.allow_networks),
+    )
     parts = Services(
         settings=settings,
         redis=client,
@@ -95,15 +119,8 @@ def create_app(
         drain=drain,
         shows=Shows(client, queues, wakes),
         readiness=Readiness(client, wire),
-        limits=Limits(
-            max_decompressed_bytes=settings.max_decompressed_bytes,
-            max_text_chars=settings.max_text_chars,
-            max_image_bytes=settings.max_image_bytes,
-            max_images=settings.max_images,
-            fetch_urls=settings.fetch_urls,
-            webhooks=settings.webhooks,
-            plain_http=bool(settings.allow_networks),
-        ),
+        limits=limits,
+        desk=BatchDesk(settings, client, records, dispatcher, wakes, names, load, limits),
         description=document(ROUTES),
     )
 
@@ -119,9 +136,11 @@ def create_app(
             courier = Courier(blocking, hooks, Sender(blocking_records, caller, settings.signing_key()).send)
             courier.start()
         reading = asyncio.create_task(wakes.run())
+        parts.desk.keeper.start()
         try:
             yield
         finally:
+            await parts.desk.keeper.stop()
             await stop(reading)
             await parts.sync_calls.close()
             await asyncio.to_thread(sweeper.stop)

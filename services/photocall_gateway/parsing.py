@@ -235,7 +235,7 @@ def webhook_of(raw: Json, limits: Limits, events: Collection[str] = JOB_EVENTS) 
 
 
 def metadata_of(raw: Json) -> dict[str, str]:
-    """The caller's own words on a job or a session. Raises InvalidField."""
+    """The caller's own words on a job, a session or a batch. Raises InvalidField."""
     if raw is None:
         return {}
     if not isinstance(raw, Mapping):

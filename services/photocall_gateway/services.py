@@ -14,6 +14,7 @@ from photocall.sessions import AsyncSessions
 from photocall.settings import GatewaySettings
 from photocall.streams import AsyncEvents
 from photocall_gateway.auth import OWNER
+from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain
@@ -47,6 +48,7 @@ class Services:
     limits: Limits
     shows: Shows
     description: dict[str, Any]  # of the API, as OpenAPI has it
+    desk: BatchDesk
 
 
 def services(request: Request) -> Services:

@@ -83,8 +83,8 @@ class WakeReader:
 
     @property
     def listeners(self) -> int:
-        """How many wait now."""
-        return sum(len(events) for events in self._listeners.values())
+        """How many callers wait now; what else listens is none."""
+        return sum(isinstance(event, asyncio.Event) for events in self._listeners.values() for event in events)
 
 
 async def wait_for(

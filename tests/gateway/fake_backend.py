@@ -120,10 +120,11 @@ class FakeBackend:
             if entry.func_name == keys.FORGET_JOB:
                 return True  # it made nothing of any picture
             assert entry.func_name == keys.PREPARE_JOB
-            job_id, _ = entry.args
-            lease = self._records.lease(job_id, "preparing")
-            if lease is not None:
-                self._prepare(lease)
+            job_id, _, *more = entry.args
+            for each in (job_id, *more):
+                lease = self._records.lease(each, "preparing")
+                if lease is not None:
+                    self._prepare(lease)
             return True
         return False
 

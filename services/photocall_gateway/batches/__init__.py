@@ -1,0 +1,1 @@
+"""Batches: files of rows in, a file of results out, on this machine's disk."""

@@ -1,0 +1,215 @@
+"""BatchDesk: files and batches as the routes need them, put together once per gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import redis.asyncio
+
+from photocall.questions import InvalidField
+from photocall.records import AsyncRecords
+from photocall.settings import GatewaySettings
+from photocall_gateway.batches.batch import Batch, Head, Kind
+from photocall_gateway.batches.creation import NewBatch
+from photocall_gateway.batches.estimate import estimate
+from photocall_gateway.batches.files import FileShelf, StoredFile
+from photocall_gateway.batches.inputs import Input, InputRefused, kind_of
+from photocall_gateway.batches.jsonl_input import JsonlInput
+from photocall_gateway.batches.keeper import BatchKeeper
+from photocall_gateway.batches.leases import BatchLeases
+from photocall_gateway.batches.pace import Pace
+from photocall_gateway.batches.picture_inputs import FolderInput, TarInput, ZipInput
+from photocall_gateway.batches.places import INPUT, Places, new_hex
+from photocall_gateway.batches.runner import Parts
+from photocall_gateway.batches.shelf import SCRATCH, BatchShelf, ResultFile
+from photocall_gateway.body import Limits
+from photocall_gateway.dispatch import Dispatcher
+from photocall_gateway.load import Load
+from photocall_gateway.models import ModelNames
+from photocall_gateway.waiting import WakeReader
+
+
+class BatchDesk:
+    """Blocking work goes to threads here; the routes only await. Errors are those of the shelves."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        client: redis.asyncio.Redis,
+        records: AsyncRecords,
+        dispatcher: Dispatcher,
+        wakes: WakeReader,
+        models: ModelNames,
+        load: Load,
+        limits: Limits,
+    ) -> None:
+        self._settings = settings
+        self._places = Places(settings.data)
+        self._load = load
+        self.files = FileShelf(
+            self._places,
+            max_files=settings.max_files_per_key,
+            min_free_bytes=settings.min_free_bytes,
+            ttl_s=settings.file_ttl_s,
+        )
+        self.batches = BatchShelf(self._places, settings.file_ttl_s)
+        self._parts = Parts(
+            records=records,
+            dispatcher=dispatcher,
+            wakes=wakes,
+            leases=BatchLeases(client),
+            pace=Pace(client),
+            models=models,
+            limits=limits,
+            max_in_flight=settings.batch_in_flight,
+            max_rows=settings.max_batch_rows,
+        )
+        self.keeper = BatchKeeper(
+            self._places, self.files, self.batches, self._parts.leases, self._parts, self._open_input
+        )
+
+    async def create(self, owner: str, new: NewBatch) -> Batch:
+        """Begin a batch."""
+        head, source = await asyncio.to_thread(self._head, owner, new)
+        found = await asyncio.to_thread(self.batches.create, head, source)
+        self.keeper.hurry()
+        return found
+
+    async def dry_run(self, owner: str, new: NewBatch) -> dict[str, Any]:
+        """What the batch would take; nothing of it stays."""
+        head, source = await asyncio.to_thread(self._head, owner, new)
+
+        def link(directory: Path) -> None:
+            if source is not None:
+                os.link(source, directory / INPUT)
+
+        measured, row_s = await self._parts.pace.read(), await self._load.pace_s()
+        parts = self._parts
+        return await asyncio.to_thread(
+            estimate,
+            head,
+            self._places.root,
+            self._open_input,
+            parts.models,
+            parts.max_rows,
+            parts.limits,
+            measured,
+            row_s,
+            link,
+        )
+
+    async def retry_failed(self, owner: str, batch_id: str) -> Batch:
+        """Begin another batch, of the rows that this one did not answer."""
+
+        def again(old: Batch) -> Head:
+            now, head = int(time.time()), old.head
+            return Head(
+                id=f"batch_{new_hex()}",
+                owner=owner,
+                endpoint=head.endpoint,
+                kind=head.kind,
+                input_file_id=head.input_file_id,
+                completion_window=head.completion_window,
+                created_at=now,
+                expires_at=now + head.expires_at - head.created_at,
+                metadata=head.metadata,
+                template=head.template,
+                folder=head.folder,
+                retry_of=head.id,
+            )
+
+        found = await asyncio.to_thread(self.batches.retry_failed, owner, batch_id, again)
+        self.keeper.hurry()
+        return found
+
+    def file(self, owner: str, file_id: str) -> StoredFile:
+        """An uploaded file, or a result file as it stands. Blocking."""
+        result = self.batches.result(owner, file_id)
+        return self.files.get(owner, file_id) if result is None else result.stored
+
+    def content(self, owner: str, file_id: str) -> tuple[Path, int, ResultFile | None]:
+        """Where a file's bytes are and how many count. Blocking."""
+        result = self.batches.result(owner, file_id)
+        if result is not None:
+            return result.path, result.stored.bytes, result
+        return self.files.path(owner, file_id), self.files.get(owner, file_id).bytes, None
+
+    def delete(self, owner: str, file_id: str) -> None:
+        """Blocking."""
+        result = self.batches.result(owner, file_id)
+        if result is None:
+            self.files.delete(owner, file_id)
+        else:
+            self.batches.delete_result(owner, result)
+
+    def listing(self, owner: str, purpose: str | None) -> list[StoredFile]:
+        """Files of both kinds, newest first. Blocking."""
+        found = self.files.listing(owner) if purpose != "batch_output" else []
+        if purpose in (None, "batch_output"):
+            found = [*found, *self.batches.results(owner)]
+        wanted = [stored for stored in found if purpose in (None, stored.purpose)]
+        return sorted(wanted, key=lambda stored: (stored.created_at, stored.id), reverse=True)
+
+    def _head(self, owner: str, new: NewBatch) -> tuple[Head, Path | None]:
+        """Raises InvalidField, or CodedError `unknown_file`."""
+        source = None
+        if new.folder is None:
+            assert new.input_file_id is not None
+            self.files.get(owner, new.input_file_id)
+            source = self.files.path(owner, new.input_file_id)
+            kind: Kind = kind_of(source)
+        else:
+            kind = "folder"
+        if kind != "jsonl" and not new.template:
+            raise InvalidField(("request",), "Required: what is asked of each picture", "missing")
+        if kind == "jsonl" and new.template:
+            raise InvalidField(
+                ("request",), "Only for a zip, a tar or a folder; lines have bodies", "unsupported_field"
+            )
+        now = int(time.time())
+        head = Head(
+            id=f"batch_{new_hex()}",
+            owner=owner,
+            endpoint=new.endpoint,
+            kind=kind,
+            input_file_id=new.input_file_id or f"folder:{new.folder}",
+            completion_window=new.window,
+            created_at=now,
+            expires_at=now + new.window_s,
+            metadata=new.metadata,
+            template=new.template,
+            folder=new.folder,
+        )
+        if kind == "folder":
+            self._check_folder(head)
+        return head, source
+
+    def _check_folder(self, head: Head) -> None:
+        loc = ("input_folder",)
+        if self._settings.batch_root is None:
+            raise InvalidField(loc, "Folders are not served: PHOTOCALL_BATCH_ROOT is not set", "unsupported_field")
+        try:
+            self._folder(head).check()
+        except (InputRefused, OSError) as refused:
+            raise InvalidField(loc, "No such folder below the server's root", "not_found") from refused
+
+    def _open_input(self, head: Head, directory: Path) -> Input:
+        """The reader of a batch's input; opens nothing yet."""
+        settings = self._settings
+        if head.kind == "jsonl":
+            return JsonlInput(directory / INPUT, head.endpoint, settings.max_body_bytes)
+        if head.kind == "folder":
+            return self._folder(head)
+        if head.kind == "zip":
+            return ZipInput(directory / INPUT, head.endpoint, head.template, settings.max_image_bytes)
+        return TarInput(directory / INPUT, directory / SCRATCH, head.endpoint, head.template, settings.max_image_bytes)
+
+    def _folder(self, head: Head) -> FolderInput:
+        root = self._settings.batch_root
+        if root is None:  # the operator has switched it off since: its rows fail, and say so
+            root = Path("/nonexistent")
+        return FolderInput(root, head.folder or "", head.endpoint, head.template, self._settings.max_image_bytes)

@@ -1,0 +1,80 @@
+"""OpenAI's batches: /v1/batches, with ours beside it: pictures under one question set, retries, dry runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from photocall.questions import InvalidField
+from photocall_gateway.batches.creation import read_new_batch
+from photocall_gateway.body import open_body
+from photocall_gateway.listing import read_limit
+from photocall_gateway.reading import read_body
+from photocall_gateway.services import owner, services
+
+MAX_BODY_BYTES = 4 << 20  # a question set is text
+MAX_PAGE = 100
+
+
+async def create(request: Request) -> Response:
+    """Begin a batch; with `?dry_run=true` only say what it would take."""
+    s = services(request)
+    dry_run = request.query_params.get("dry_run", "false")
+    if dry_run not in ("true", "false"):
+        raise InvalidField(("dry_run",), "Expected 'true' or 'false'", "bool_parsing")
+    body = await read_body(request, min(MAX_BODY_BYTES, s.settings.max_body_bytes))
+    raw, _ = open_body(body, s.limits)
+    new = await asyncio.to_thread(read_new_batch, raw, s.limits)
+    if dry_run == "true":
+        return JSONResponse(await s.desk.dry_run(owner(request), new))
+    return JSONResponse((await s.desk.create(owner(request), new)).shown())
+
+
+async def listing(request: Request) -> Response:
+    """The caller's batches, newest first, a page at a time."""
+    query = request.query_params
+    limit = read_limit(query.get("limit", "20"), MAX_PAGE)
+    shelf = services(request).desk.batches
+    found = await asyncio.to_thread(shelf.listing, owner(request), query.get("after"), limit + 1)
+    page = found[:limit]
+    return JSONResponse(
+        {
+            "object": "list",
+            "data": [batch.shown() for batch in page],
+            "first_id": page[0].head.id if page else None,
+            "last_id": page[-1].head.id if page else None,
+            "has_more": len(found) > limit,
+        }
+    )
+
+
+async def read(request: Request) -> Response:
+    """A batch as it stands."""
+    shelf = services(request).desk.batches
+    found = await asyncio.to_thread(shelf.get, owner(request), request.path_params["batch_id"])
+    return JSONResponse(found.shown(), headers={"cache-control": "no-store"})
+
+
+async def cancel(request: Request) -> Response:
+    """End a batch early; what is answered by then stays."""
+    shelf = services(request).desk.batches
+    found = await asyncio.to_thread(shelf.ask_cancel, owner(request), request.path_params["batch_id"])
+    return JSONResponse(found.shown())
+
+
+async def retry_failed(request: Request) -> Response:
+    """Begin another batch, of the rows that an ended one did not answer."""
+    found = await services(request).desk.retry_failed(owner(request), request.path_params["batch_id"])
+    return JSONResponse(found.shown())
+
+
+ROUTES = [
+    Route("/v1/batches", create, methods=["POST"]),
+    Route("/v1/batches", listing, methods=["GET"]),
+    Route("/v1/batches/{batch_id}", read, methods=["GET"]),
+    Route("/v1/batches/{batch_id}/cancel", cancel, methods=["POST"]),
+    Route("/v1/batches/{batch_id}/retry-failed", retry_failed, methods=["POST"]),
+]
