@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import time
 from typing import Any
 
 import pytest
@@ -39,6 +41,47 @@ def test_text_and_a_picture(address: str, backend: FakeBackend) -> None:
             assert [(p.value, p.label, p.probability) for p in score.probabilities] == [(0, "empty", 1), (1, "full", 0)]
             assert found.usage.total_tokens == found.usage.input_tokens + found.usage.output_tokens
             assert found._request_id.startswith("req_")
+
+
+def test_a_batch_from_upload_to_results(address: str, backend: FakeBackend) -> None:
+    body = {"input": "A shelf.", "questions": QUESTIONS[:1]}
+    rows = [
+        {"custom_id": name, "method": "POST", "url": "/v1/decisions", "body": {**body, "input": name}}
+        for name in ("a", "b", "c")
+    ]
+    rows.append({"custom_id": "bad", "method": "POST", "url": "/v1/decisions", "body": {}})
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    with openai.OpenAI(api_key="any", base_url=f"{address}/v1", max_retries=0) as client:
+        file = client.files.create(file=("rows.jsonl", data), purpose="batch")
+        assert (file.object, file.bytes, file.purpose) == ("file", len(data), "batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/decisions", completion_window="24h")
+        assert (batch.object, batch.input_file_id) == ("batch", file.id)
+        until = time.monotonic() + 20
+        while batch.status not in ("completed", "failed"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+            batch = client.batches.retrieve(batch.id)
+        assert batch.status == "completed"
+        assert (batch.request_counts.total, batch.request_counts.completed, batch.request_counts.failed) == (4, 3, 1)
+        assert batch.usage.total_tokens == batch.usage.input_tokens + batch.usage.output_tokens
+        lines = [json.loads(row) for row in client.files.content(batch.output_file_id).text.splitlines()]
+        assert {row["custom_id"] for row in lines} == {"a", "b", "c"}
+        assert lines[0]["response"]["body"]["answers"][0]["probability"] == 0.875
+        [wrong] = [json.loads(row) for row in client.files.content(batch.error_file_id).text.splitlines()]
+        assert wrong["response"]["body"]["error"]["param"] == "input"
+        assert [found.id for found in client.batches.list()] == [batch.id]
+        assert {found.id for found in client.files.list()} == {file.id, batch.output_file_id, batch.error_file_id}
+        with pytest.raises(openai.ConflictError, match="cannot be cancelled"):
+            client.batches.cancel(batch.id)
+        backend.hold.set()
+        other = client.batches.create(input_file_id=file.id, endpoint="/v1/decisions", completion_window="24h")
+        assert client.batches.cancel(other.id).status == "cancelling"
+        assert client.files.delete(file.id).deleted is True
+        with pytest.raises(openai.NotFoundError):
+            client.files.retrieve(file.id)
+        while client.batches.retrieve(other.id).status != "cancelled":
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 def test_errors_are_its_own(address: str, backend: FakeBackend) -> None:

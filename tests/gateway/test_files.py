@@ -1,0 +1,167 @@
+"""Files: uploads straight to the disk, within bounds; lists, deletion, expiry; nothing left of what was refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from photocall.settings import DAY_S, GatewaySettings
+from photocall_gateway.app import create_app
+from photocall_gateway.batches.files import FileShelf
+from photocall_gateway.batches.places import Places
+from tests.gateway.batch_helper import Caller, jsonl, line
+from tests.gateway.conftest import POLICY
+
+
+@pytest.fixture
+def caller(settings: GatewaySettings) -> Iterator[Caller]:
+    small = replace(settings, max_file_bytes=1 << 20, max_files_per_key=3)
+    with TestClient(create_app(small, POLICY), base_url="http://127.0.0.1:8080") as client:
+        yield Caller(client)
+
+
+def stored(data: Path) -> list[Path]:
+    return [path for path in (data / "files").rglob("*") if path.is_file()]
+
+
+def test_a_file_comes_back_as_it_was(caller: Caller) -> None:
+    data = os.urandom(700_000)
+    file_id = caller.upload(data, "größe.bin")
+    shown = caller.get(f"/v1/files/{file_id}").json()
+    assert shown["bytes"] == len(data)
+    assert (shown["object"], shown["purpose"], shown["filename"], shown["status"]) == (
+        "file",
+        "batch",
+        "größe.bin",
+        "processed",
+    )
+    assert shown["expires_at"] == shown["created_at"] + 30 * DAY_S
+    found = caller.get(f"/v1/files/{file_id}/content")
+    assert found.content == data
+    part = caller.get(f"/v1/files/{file_id}/content", range="bytes=5-9")
+    assert (part.status_code, part.content) == (206, data[5:10])
+    assert part.headers["content-range"] == f"bytes 5-9/{len(data)}"
+    assert caller.get(f"/v1/files/{file_id}/content?after=1").status_code == 422
+
+
+def test_lists_and_deletion(caller: Caller, settings: GatewaySettings) -> None:
+    made = []
+    for i in range(3):
+        made.append(caller.upload(b"x" * i))
+        time.sleep(0.002)
+    assert [shown["id"] for shown in caller.get("/v1/files").json()["data"]] == made[::-1]
+    page = caller.get("/v1/files?order=asc&limit=2").json()
+    assert [shown["id"] for shown in page["data"]] == made[:2]
+    assert page["has_more"] is True
+    rest = caller.get(f"/v1/files?order=asc&limit=2&after={page['last_id']}").json()
+    assert ([shown["id"] for shown in rest["data"]], rest["has_more"]) == (made[2:], False)
+    assert caller.get("/v1/files?purpose=batch_output").json()["data"] == []
+    for file_id in made:
+        gone = caller.http.delete(f"/v1/files/{file_id}")
+        assert gone.json() == {"id": file_id, "object": "file", "deleted": True}
+        assert caller.http.delete(f"/v1/files/{file_id}").status_code == 404
+        assert caller.get(f"/v1/files/{file_id}/content").status_code == 404
+    assert not stored(settings.data)
+
+
+def test_bounds_are_said_and_nothing_stays(
+    caller: Caller, settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sent(data: bytes, **fields: str) -> tuple[int, Any]:
+        found = caller.http.post("/v1/files", files={"file": ("x", data)}, data={"purpose": "batch", **fields})
+        return found.status_code, found.json()["error"]["code"] if found.status_code != 200 else None
+
+    assert sent(b"x" * (1 << 20)) == (200, None)
+    assert sent(b"x" * ((1 << 20) + 1)) == (413, "body_too_large")
+    assert sent(b"x" * (3 << 20)) == (413, "body_too_large")  # by its announced length already
+    assert sent(b"x", purpose="fine-tune") == (422, "invalid_field")
+    assert sent(b"x", **{"expires_after[seconds]": "5"}) == (422, "invalid_field")
+    assert sent(b"x", other="y" * 2000) == (400, "malformed")
+    assert len(stored(settings.data)) == 2  # the one that was kept, and its description
+    assert sent(b"x") == sent(b"x") == (200, None)
+    assert sent(b"x") == (409, "too_many_files")
+
+    class Usage(NamedTuple):
+        free: int
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(settings.min_free_bytes - 1))
+    caller.http.delete(f"/v1/files/{caller.get('/v1/files').json()['data'][0]['id']}")
+    assert sent(b"x") == (507, "disk_full")
+
+
+def test_a_disk_that_fills_up_meanwhile(caller: Caller, settings: GatewaySettings) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, hard))  # a write fails, as on a full disk
+    try:
+        found = caller.http.post("/v1/files", files={"file": ("x", b"x" * 600_000)}, data={"purpose": "batch"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (found.status_code, found.json()["error"]["code"]) == (507, "disk_full")
+    assert not stored(settings.data)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status"),
+    [
+        (b"{}", "application/json", 415),
+        (b"", "multipart/form-data", 415),
+        (b"--b\r\nnonsense", "multipart/form-data; boundary=b", 400),
+        (b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b--\r\n',
+         "multipart/form-data; boundary=b", 400),
+        (b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\nhalf', "multipart/form-data; boundary=b", 400),
+    ],
+)  # fmt: skip
+def test_what_is_no_upload(caller: Caller, settings: GatewaySettings, content: bytes, kind: str, status: int) -> None:
+    found = caller.http.post("/v1/files", content=content, headers={"content-type": kind})
+    assert found.status_code == status, found.text
+    assert set(found.json()["error"]) == {"message", "type", "param", "code"}
+    assert not stored(settings.data)
+
+
+def test_a_caller_that_leaves_leaves_nothing(http: httpx.Client, settings: GatewaySettings) -> None:
+    def half() -> Iterator[bytes]:
+        yield b'--b\r\ncontent-disposition: form-data; name="file"\r\n\r\n' + b"x" * 100_000
+        raise OSError("the caller's line is cut")
+
+    with pytest.raises(OSError, match="cut"):
+        http.post("/v1/files", content=half(), headers={"content-type": "multipart/form-data; boundary=b"})
+    until = time.monotonic() + 10
+    while stored(settings.data):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_expired_files_and_crashed_uploads_are_swept(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    places.make()
+    shelf = FileShelf(places, max_files=10, min_free_bytes=0, ttl_s=100)
+    kept = []
+    for _ in range(2):
+        part = shelf.begin("ann")
+        part.write_bytes(b"x")
+        kept.append(shelf.keep("ann", part, "x", "batch", None if kept else 3600))
+    crashed = shelf.begin("ann")
+    crashed.write_bytes(b"half")
+    os.utime(crashed, (time.time() - 2 * DAY_S,) * 2)
+    shelf.sweep(places.files("ann"), time.time() + 200)
+    assert [found.id for found in shelf.listing("ann")] == [kept[0].id]
+    assert not crashed.exists()
+
+
+def test_a_result_is_deleted_only_when_it_is_whole(caller: Caller, backend: Any) -> None:
+    batch = caller.run(jsonl(line("a")))
+    path = f"/v1/files/{batch['output_file_id']}"
+    assert caller.get("/v1/files?purpose=batch_output").json()["data"][0]["id"] == batch["output_file_id"]
+    assert caller.http.delete(path).status_code == 200
+    assert caller.get(path).status_code == 404
