@@ -101,6 +101,5 @@ def _put(
             raise StoreFull(int(found[1]), int(found[2]))
         return bool(found[0] == b"stored")
 
-@@    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, int(kept)), parse, job=False)
-@@@    return Call("put_image", (keys.image(sha256),), (owner, ttl_s, share, data, "1" if brief else ""), parse, job=False)
-@@
+    args = (owner, ttl_s, share, data, int(kept), int(brief))
+    return Call("put_image", (keys.image(sha256),), args, parse, job=False)

@@ -26,7 +26,7 @@ from photocall.jobs import (
 )
 from photocall.messages import Header, Message, StreamText
 from photocall.operations import Operations, Policy
-from photocall.scripts import Argument, run, run_async
+from photocall.scripts import Argument, run, run_all_async, run_async
 from photocall.wire import Wire, pack, unpack
 
 __all__ = [
@@ -207,8 +207,15 @@ class AsyncRecords:
 
     async def forget(self, owner: str, job_ids: Sequence[str]) -> None:
         """Remove every trace of ended jobs whose answers are kept elsewhere."""
-        for job_id in job_ids:
-            await run_async(self.redis, self.operations.forget(owner, job_id))
+        await run_all_async(self.redis, [self.operations.forget(owner, job_id) for job_id in job_ids])
+
+    async def read(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """The records of several jobs; None for one that is not there."""
+        async with self.redis.pipeline(transaction=False) as pipe:
+            for job_id in job_ids:
+                pipe.hgetall(keys.job(job_id))
+            found = await pipe.execute()
+        return [JobRecord.from_hash(job_id, raw) if raw else None for job_id, raw in zip(job_ids, found, strict=True)]
 
     async def statuses(self, job_ids: Sequence[str]) -> list[JobStatus | None]:
         """The state of each job; None for one that is not there."""

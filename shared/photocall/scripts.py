@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -62,6 +62,21 @@ async def run_async(client: redis.asyncio.Redis, call: Call[R]) -> R:
     except ResponseError as error:
         raise _named(error) from error
     return call.parse(found)
+
+
+async def run_all_async(client: redis.asyncio.Redis, calls: Sequence[Call[R]]) -> list[R]:
+    """Several calls in one round trip; they must be ones that may run twice, as all do where a script is not known."""
+    try:
+        async with client.pipeline(transaction=False) as pipe:
+            for call in calls:
+                _, sha = source(call.script, call.job)
+                pipe.evalsha(sha, len(call.keys), *call.keys, *call.args)
+            found = await pipe.execute()
+    except NoScriptError:
+        return [await run_async(client, call) for call in calls]
+    except ResponseError as error:
+        raise _named(error) from error
+    return [call.parse(one) for call, one in zip(calls, found, strict=True)]
 
 
 def _named(error: ResponseError) -> ResponseError:

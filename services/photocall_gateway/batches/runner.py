@@ -360,12 +360,19 @@ class BatchRunner:
         for job_id, status in zip(looked, statuses, strict=True):
             if status is None:
                 lines += self._vanished(job_id)
-        for job_id, record in await self._records(ended):
-            if record.status is not but:
+        for job_id, record in zip(ended, await self._parts.records.read(ended), strict=True):
+            if record is None:
+                lines += self._vanished(job_id)
+            elif record.status is not but:
                 lines.append(self._line(self._flying[job_id], record))
         if not await self._answered(lines):
             return
-        settled = [job_id for job_id, status in zip(looked, statuses, strict=True) if status in _SETTLED - {but}]
+        wanted = _SETTLED - {but}
+        settled = [
+            job_id
+            for job_id, status in zip(looked, statuses, strict=True)
+            if status in wanted and job_id in self._flying
+        ]
         for job_id in settled:
             self._land(job_id)
             self._ended_jobs.append((now, f"{self._batch.head.owner}/{job_id}"))
@@ -373,10 +380,6 @@ class BatchRunner:
         await self._parts.records.forget(self._batch.head.owner, settled)
         await self._forget_pace(now)
         await self._note_pace(now)
-
-    async def _records(self, job_ids: Sequence[str]) -> list[tuple[str, JobRecord]]:
-        found = await asyncio.gather(*(self._parts.records.get(job_id) for job_id in job_ids))
-        return list(zip(job_ids, found, strict=True))
 
     def _line(self, flight: _Flight, record: JobRecord) -> Line:
         head, row = self._batch.head, flight.row
