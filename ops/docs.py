@@ -27,6 +27,7 @@ FOLDERS = {
     "shared/photocall/lua": "every change of a job record",
     "services/photocall_gateway": "HTTP",
     "services/photocall_gateway/routes": "one file per shape",
+    "services/photocall_gateway/batches": "files of rows in, files of results out",
     "services/photocall_prep": "pictures",
     "services/photocall_engine": "the engine",
     "services/photocall_engine/model": "Gemma 4",

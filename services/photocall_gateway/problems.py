@@ -35,7 +35,7 @@ _SYSTEMONE_PATHS = ("/v1/systemone", "/v1/models")
 _OPENAI_PATHS = ("/v1/decisions", "/v1/files", "/v1/batches")  # with what is below them
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _DEFAULT_RETRY_S = {"queue_full": 1.0, "rate_limited": 1.0, "draining": 2.0, "unavailable": 2.0, "overloaded": 1.0,
-                    "store_full": 10.0, "in_progress": 1.0, "abandoned": 1.0}  # fmt: skip
+                    "store_full": 10.0, "disk_full": 10.0, "in_progress": 1.0, "abandoned": 1.0}  # fmt: skip
 
 
 class ErrorBoundary:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import httpx
+from starlette.testclient import TestClient
 
 QUESTIONS = {"full": {"type": "noul", "instructions": "Is it full?"}}
 ENDED = ("completed", "failed", "expired", "cancelled")
@@ -23,9 +24,9 @@ def jsonl(*lines: dict[str, Any]) -> bytes:
 
 
 class Caller:
-    """Over any httpx client, Starlette's included."""
+    """Over httpx's client, or Starlette's, which does the same."""
 
-    def __init__(self, http: httpx.Client, key: str | None = None) -> None:
+    def __init__(self, http: httpx.Client | TestClient, key: str | None = None) -> None:
         self.http = http
         self.headers = {} if key is None else {"authorization": f"Bearer {key}"}
 
@@ -36,10 +37,10 @@ class Caller:
         assert found.status_code == 200, found.text
         return str(found.json()["id"])
 
-    def post(self, path: str, body: Any = None) -> httpx.Response:
+    def post(self, path: str, body: Any = None) -> Any:
         return self.http.post(path, json=body if body is not None else {}, headers=self.headers)
 
-    def get(self, path: str, **headers: str) -> httpx.Response:
+    def get(self, path: str, **headers: str) -> Any:
         return self.http.get(path, headers={**self.headers, **headers})
 
     def start(self, file_id: str, endpoint: str = "/v1/systemone", **fields: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -62,8 +62,8 @@ def test_nothing_of_a_batch_stays_in_redis(
     assert batch["request_counts"]["completed"] == 20
     per_row = ("job:", "events:", "gone:", "idempotency:", "image:")
 
-    def left() -> list[bytes]:
-        return [key for kind in per_row for key in redis_client.keys(f"{keys.PREFIX}{kind}*")]  # type: ignore[union-attr]
+    def left() -> list[Any]:
+        return [key for kind in per_row for key in cast(Any, redis_client.keys(f"{keys.PREFIX}{kind}*"))]
 
     eventually(lambda: not left())
     assert not redis_client.exists(keys.batch(batch["id"]))
@@ -261,7 +261,7 @@ def test_a_batch_waits_while_others_fill_the_queue_and_leaves_them_half(caller: 
 def test_a_full_store_is_waited_out(
     caller: Caller, backend: FakeBackend, redis_client: redis.Redis, eventually: Callable[..., Any]
 ) -> None:
-    used = int(redis_client.info("memory")["used_memory"])  # type: ignore[index]
+    used = int(cast(Any, redis_client.info("memory"))["used_memory"])
     redis_client.config_set("maxmemory", int(used / 0.8))
     redis_client.set("filler", b"x" * 100_000)
     started = caller.start(caller.upload(jsonl(*(line(f"row-{i}") for i in range(10)))))
@@ -385,7 +385,7 @@ def test_a_gateway_that_stops_hands_its_batches_back_at_once(
         while caller.batch(started["id"])["request_counts"]["completed"] < 5:
             time.sleep(0.02)
     held = redis_client.hget(keys.batch(started["id"]), "until")
-    assert float(held) <= time.time()  # type: ignore[arg-type]
+    assert float(cast(Any, held)) <= time.time()
     with served(settings) as address, httpx.Client(base_url=address, trust_env=False) as http:
         caller = Caller(http)
         batch = caller.ended(started["id"])

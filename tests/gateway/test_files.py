@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 
 from photocall.settings import DAY_S, GatewaySettings
 from photocall_gateway.app import create_app
-from photocall_gateway.batches.files import FileShelf
+from photocall_gateway.batches.files import FileShelf, StoredFile
 from photocall_gateway.batches.places import Places
 from tests.gateway.batch_helper import Caller, jsonl, line
 from tests.gateway.conftest import POLICY
@@ -146,7 +146,7 @@ def test_expired_files_and_crashed_uploads_are_swept(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.make()
     shelf = FileShelf(places, max_files=10, min_free_bytes=0, ttl_s=100)
-    kept = []
+    kept: list[StoredFile] = []
     for _ in range(2):
         part = shelf.begin("ann")
         part.write_bytes(b"x")

@@ -46,6 +46,8 @@ class RowShape:
 
 def _native(body: Body, limits: Limits) -> Asked:
     request, options = parse_job(body, limits, MAX_DEADLINE_S)
+    if options.webhook is not None:
+        raise InvalidField(("webhook",), "A row of a batch has none: its line is where it ends", "unsupported_field")
     return Asked(request, options.deadline_s, options.metadata)
 
 

@@ -289,7 +289,7 @@ class BatchRunner:
                 assert isinstance(asked, Asked)
                 job_id, created = outcome
                 self._fly(job_id, row, tries, asked)
-                if created and asked.request.ask.images:
+                if created and asked.request.ask.assets:
                     to_prepare.append(job_id)
         for first in range(0, len(to_prepare), MICRO_BATCH):
             await self._parts.dispatcher.enqueue_together(to_prepare[first : first + MICRO_BATCH])

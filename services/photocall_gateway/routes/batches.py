@@ -6,12 +6,14 @@ import asyncio
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from photocall.questions import InvalidField
 from photocall_gateway.batches.creation import read_new_batch
 from photocall_gateway.body import open_body
+from photocall_gateway.described import WRITE_ERRORS, Described, in_path, json_body, operation, query
 from photocall_gateway.listing import read_limit
+from photocall_gateway.openapi_batches import BATCH_SCHEMAS
+from photocall_gateway.openapi_parts import ref
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import owner, services
 
@@ -71,10 +73,67 @@ async def retry_failed(request: Request) -> Response:
     return JSONResponse(found.shown())
 
 
+_ID = in_path("batch_id")
+_DRY_RUN = query("dry_run", {"enum": ["true", "false"], "default": "false"}, "Only say what it would take.")
+
 ROUTES = [
-    Route("/v1/batches", create, methods=["POST"]),
-    Route("/v1/batches", listing, methods=["GET"]),
-    Route("/v1/batches/{batch_id}", read, methods=["GET"]),
-    Route("/v1/batches/{batch_id}/cancel", cancel, methods=["POST"]),
-    Route("/v1/batches/{batch_id}/retry-failed", retry_failed, methods=["POST"]),
+    Described(
+        "/v1/batches",
+        create,
+        "POST",
+        operation(
+            "Begin a batch",
+            {200: {"oneOf": [ref("Batch"), ref("BatchEstimate")]}},
+            WRITE_ERRORS,
+            parameters=[_DRY_RUN],
+            body=json_body("BatchRequest"),
+            error="DecisionsError",
+        ),
+        BATCH_SCHEMAS,
+    ),
+    Described(
+        "/v1/batches",
+        listing,
+        "GET",
+        operation(
+            "The caller's batches, newest first",
+            {200: ref("BatchList")},
+            (404, 422),
+            parameters=[
+                query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
+                query("after", {"type": "string"}),
+            ],
+            error="DecisionsError",
+        ),
+    ),
+    Described(
+        "/v1/batches/{batch_id}",
+        read,
+        "GET",
+        operation("A batch as it stands", {200: ref("Batch")}, (404,), parameters=[_ID], error="DecisionsError"),
+    ),
+    Described(
+        "/v1/batches/{batch_id}/cancel",
+        cancel,
+        "POST",
+        operation(
+            "End a batch early; answers stay",
+            {200: ref("Batch")},
+            (403, 404, 409),
+            parameters=[_ID],
+            error="DecisionsError",
+        ),
+    ),
+    Described(
+        "/v1/batches/{batch_id}/retry-failed",
+        retry_failed,
+        "POST",
+        operation(
+            "Begin another batch, of the rows that an ended one did not answer",
+            {200: ref("Batch")},
+            (403, 404, 409, 507),
+            parameters=[_ID],
+            error="DecisionsError",
+        ),
+    ),
 ]

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 
 from photocall.errors import CodedError
 from photocall.questions import InvalidField
 from photocall_gateway.batches.shelf import ResultFile
 from photocall_gateway.batches.upload import Uploaded, receive
+from photocall_gateway.described import Described, header, in_path, operation, query
 from photocall_gateway.listing import read_limit
+from photocall_gateway.openapi_batches import FILE_SCHEMAS
+from photocall_gateway.openapi_parts import content as content_of
+from photocall_gateway.openapi_parts import ref
 from photocall_gateway.reading import too_large
 from photocall_gateway.services import owner, services
 
@@ -158,10 +161,66 @@ async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
         source.close()
 
 
+_ID = in_path("file_id")
+_AFTER = query("after", {"type": "string"}, "Leave out the first N lines of a result.")
+_BYTES = content_of({"type": "string", "format": "binary"}, "application/octet-stream")
+_LINES = content_of({"type": "string"}, "application/jsonl")
+
 ROUTES = [
-    Route("/v1/files", create, methods=["POST"]),
-    Route("/v1/files", listing, methods=["GET"]),
-    Route("/v1/files/{file_id}", read, methods=["GET"]),
-    Route("/v1/files/{file_id}", remove, methods=["DELETE"]),
-    Route("/v1/files/{file_id}/content", content, methods=["GET"]),
+    Described(
+        "/v1/files",
+        create,
+        "POST",
+        operation(
+            "Keep a file, for a batch",
+            {200: ref("File")},
+            (400, 403, 408, 409, 413, 415, 422, 507),
+            body={"required": True, "content": content_of(ref("Upload"), "multipart/form-data")},
+            error="DecisionsError",
+        ),
+        FILE_SCHEMAS,
+    ),
+    Described(
+        "/v1/files",
+        listing,
+        "GET",
+        operation(
+            "The caller's files, results of batches among them, newest first",
+            {200: ref("FileList")},
+            (404, 422),
+            parameters=[
+                query("purpose", {"type": "string"}),
+                query("order", {"enum": ["asc", "desc"], "default": "desc"}),
+                query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": MAX_PAGE}),
+                query("after", {"type": "string"}),
+            ],
+            error="DecisionsError",
+        ),
+    ),
+    Described(
+        "/v1/files/{file_id}",
+        read,
+        "GET",
+        operation("A file", {200: ref("File")}, (404,), parameters=[_ID], error="DecisionsError"),
+    ),
+    Described(
+        "/v1/files/{file_id}",
+        remove,
+        "DELETE",
+        operation(
+            "Delete a file", {200: ref("FileDeleted")}, (403, 404, 409), parameters=[_ID], error="DecisionsError"
+        ),
+    ),
+    Described(
+        "/v1/files/{file_id}/content",
+        content,
+        "GET",
+        operation(
+            "A file's bytes; of a result that is still written, the lines so far",
+            {200: {**_BYTES, **_LINES}, 206: {**_BYTES, **_LINES}},
+            (404, 416, 422),
+            parameters=[_ID, header("Range", "`bytes=N-`: go on behind the bytes that are there."), _AFTER],
+            error="DecisionsError",
+        ),
+    ),
 ]
