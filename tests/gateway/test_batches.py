@@ -66,7 +66,7 @@ def test_nothing_of_a_batch_stays_in_redis(
         return [key for kind in per_row for key in cast(Any, redis_client.keys(f"{keys.PREFIX}{kind}*"))]
 
     eventually(lambda: not left())
-    assert not redis_client.exists(keys.batch(batch["id"]))
+    eventually(lambda: not redis_client.exists(keys.batch(batch["id"])))
 
 
 @pytest.mark.parametrize(
