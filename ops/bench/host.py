@@ -183,8 +183,10 @@ def measure(name: str) -> dict[str, Any]:
     watch = Stopwatch()
     engine._take = watch.timed("take", engine._take)  # type: ignore[method-assign]
     engine.scheduler.plan = watch.timed("plan", engine.scheduler.plan)  # type: ignore[method-assign]
-    engine._publish = watch.timed("publish", engine._publish)  # type: ignore[method-assign]
-    execute, engine_module.execute = engine_module.execute, watch.timed("run", engine_module.execute)
+    engine._account = watch.timed("publish", engine._account)  # type: ignore[method-assign]
+    engine.tell = watch.timed("publish", engine.tell)  # type: ignore[method-assign]
+    issue, engine_module.issue = engine_module.issue, watch.timed("run", engine_module.issue)
+    collect, engine_module.collect = engine_module.collect, watch.timed("run", engine_module.collect)
     seconds = 0.0
     rounds = workload(name)
     try:
@@ -199,7 +201,7 @@ def measure(name: str) -> dict[str, Any]:
                 watch.close(runner.batch)
             seconds += time.thread_time() - start
     finally:
-        engine_module.execute = execute
+        engine_module.issue, engine_module.collect = issue, collect
     kind, _, size = name.partition(" ")
     wanted = [
         (rows, phases) for rows, decode, phases in watch.steps if kind != "decode" or (decode and rows == int(size))

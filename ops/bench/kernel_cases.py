@@ -14,17 +14,19 @@ import numpy as np
 import torch
 
 from ops.bench import vision_cases as vision
+from photocall_engine.kernels import HEADER, HeadShape
 from photocall_engine.kernels import triton_fused as fused
 from photocall_engine.kernels.matmul_table import H200, plan_for
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.split_plan import plan_splits
+from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
-from photocall_engine.kernels.triton_attention import AttentionBuffers, attend, tile_for
-from photocall_engine.kernels.triton_experts import experts
+from photocall_engine.kernels.triton_attention import AttentionParts, AttentionPlan, attend, lay, tile_for
+from photocall_engine.kernels.triton_experts import experts, route
 from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
 from photocall_engine.kernels.triton_matmul import matmul
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.words import Words
 
 Inputs: TypeAlias = dict[str, Any]
 REFERENCE = ReferenceKernels(narrow=False)
@@ -137,29 +139,29 @@ def _attention_case(
     plan = plan_splits(rows, tile_rows, tile.split, whole=tile.fold and new > 1)
     slots = (len(table) + 1) * PAGE_SIZE + 1
 
-    def buffers(visible: VisibleRows, made: Any) -> AttentionBuffers:
-        room = AttentionBuffers.allocate(
-            device, heads=model.heads, kv_heads=kv_heads, head_dim=dim, rows=len(visible.lo), pages=len(visible.pages),
-            items=len(made.items), parts=max(1, made.num_parts),
-        )  # fmt: skip
-        room.fill(visible, made)
-        return room
+    def planned(visible: VisibleRows, made: SplitPlan) -> AttentionPlan:
+        words = Words(device, 1 << 16)
+        words.begin()
+        parts = AttentionParts.allocate(device, max(1, made.num_parts), model.heads, dim)
+        laid = lay(visible, made, words, words.reserve(HEADER), parts, tile)
+        words.send()
+        return laid
 
     def make(seed: int) -> Inputs:
         kv = LayerKv(draw(device, seed, kv_heads, slots, dim) / dim**0.5, draw(device, seed + 1, kv_heads, slots, dim))
         q = draw(device, seed + 2, len(hi), model.heads, dim)
-        return {"q": q, "kv": kv, "buffers": buffers(rows, plan), "out": torch.full_like(q, torch.nan)}
+        return {"q": q, "kv": kv, "plan": planned(rows, plan), "out": torch.full_like(q, torch.nan)}
 
     def run(i: Inputs) -> torch.Tensor:
-        attend(i["q"], i["kv"], i["buffers"], i["out"], max(1, 264 // kv_heads))
+        attend(i["q"], i["kv"], i["plan"], i["out"], max(1, 264 // kv_heads))
         out: torch.Tensor = i["out"]
         return out
 
     def expected(i: Inputs) -> torch.Tensor:
         kv = LayerKv(i["kv"].k.float().cpu(), i["kv"].v.float().cpu())
         kv.k[:, -1], kv.v[:, -1] = 0, 0
-        planned = REFERENCE.plan_attention(rows, model.heads // kv_heads, slots - 1)
-        return REFERENCE.attend(i["q"].float().cpu(), kv, planned)
+        of_reference = REFERENCE.plan_attention(rows, HeadShape(model.heads, kv_heads, dim), slots - 1)
+        return REFERENCE.attend(i["q"].float().cpu(), kv, of_reference)
 
     def same_bits(i: Inputs) -> bool:
         """The last row alone, and where there is a choice both ways through the splits."""
@@ -171,7 +173,7 @@ def _attention_case(
             made = plan_splits(alone, tile_rows, tile.split, whole=whole)
             q = i["q"][last]
             out = torch.full_like(q, torch.nan)
-            found.append(run({"q": q, "kv": i["kv"], "buffers": buffers(alone, made), "out": out}))
+            found.append(run({"q": q, "kv": i["kv"], "plan": planned(alone, made), "out": out}))
         return all(torch.equal(one, every[last]) for one in found)
 
     seen = float(np.unique(offset).size * min(length, window + new - 1))
@@ -259,11 +261,22 @@ def mixtures(model: Shapes, device: torch.device) -> Iterator[Case]:
     count, top_k, hidden, width = 128, 8, 2816, 704
     gate_up = draw(device, 1, count, 2 * width, hidden) / hidden**0.5
     down = draw(device, 2, count, hidden, width) / width**0.5
+    ones = torch.ones(count, dtype=torch.bfloat16, device=device)
     for m in (1, 64, 1024):
 
         def inputs(seed: int, m: int = m) -> Inputs:
             top = torch.softmax(draw(device, seed + 9, m, count).float(), dim=1).topk(top_k, dim=1)
             return {"x": draw(device, seed, m, hidden), "expert": top.indices, "share": top.values}
+
+        def router_logits(seed: int, m: int = m) -> Inputs:
+            return {"logits": draw(device, seed, m, count).float()}
+
+        yield Case(
+            "route", f"{m} rows, {top_k} of {count}", router_logits,
+            lambda i: route(i["logits"], ones, top_k)[1],
+            lambda i: REFERENCE.route(i["logits"].cpu(), ones.float().cpu(), top_k)[1],
+            4.0 * m * count, 0.0, 4.0 * m * count, 8 * m * top_k,
+        )  # fmt: skip
 
         used = min(count, m * top_k)
         yield Case(
@@ -279,7 +292,7 @@ def mixtures(model: Shapes, device: torch.device) -> Iterator[Case]:
 
 def _norm_expected(i: Inputs) -> torch.Tensor:
     residual, x, weight = (i[name].float().cpu() for name in ("residual", "x", "w"))
-    out: torch.Tensor = REFERENCE.norm_add(residual, x, weight, EPS) * weight[0]
+    out: torch.Tensor = REFERENCE.norm_add(residual, x, weight, EPS)[0] * weight[0]
     return out
 
 
@@ -308,6 +321,29 @@ def _turn_case(model: Shapes, device: torch.device, m: int) -> Case:
     moved = 2.0 * 2 * m * (heads + 2 * kv_heads) * dim + 4.0 * m * dim
     shape = f"{model.name} {m} rows d{dim}"
     return Case("turn_and_write", shape, make, run, expected, moved, 0.0, moved / 2, 2 * m * heads * dim)
+
+
+def copies(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """The frozen tails of 32 pages, in the sliding layers of a model in one launch."""
+    count, dim, kv_heads = 32, 256, 4 * model.sliding_kv_heads
+    src = torch.arange(count, dtype=torch.int32, device=device) * 2
+    dst = src + 1
+
+    def make(seed: int) -> Inputs:
+        return {"pool": draw(device, seed, kv_heads, 2 * count * PAGE_SIZE + 1, dim)}
+
+    def run(i: Inputs) -> torch.Tensor:
+        fused.copy_pages(i["pool"], src, dst)
+        out: torch.Tensor = i["pool"]
+        return out
+
+    def expected(i: Inputs) -> torch.Tensor:
+        pool: torch.Tensor = i["pool"].float().cpu()
+        REFERENCE.copy_pages(pool, src.cpu(), dst.cpu())
+        return pool
+
+    moved = 2.0 * 2 * count * kv_heads * PAGE_SIZE * dim
+    yield Case("copy_pages", f"{model.name} {count} pages", make, run, expected, moved, 0.0, moved, int(moved / 2))
 
 
 def head(model: Shapes, device: torch.device) -> Iterator[Case]:
@@ -374,4 +410,4 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else H200
 
 
-ALL = (matmuls, attention, between, embeddings, head, mixtures, towers)
+ALL = (matmuls, attention, between, embeddings, copies, head, mixtures, towers)

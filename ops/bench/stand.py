@@ -183,11 +183,11 @@ class Stand:
 
 def make_runner(shape: str, device: str, numerics: Numerics, sizes: Sizes) -> TorchRunner:
     """Random weights of a shape on a device, behind the runner that serves; graphs are not captured yet."""
-    place = torch.device(device)
+    place = kernel_choice.find_device(device)
     dtype = torch.bfloat16 if place.type == "cuda" else torch.float32
     made = random_checkpoint(parse_config(config_of(shape)), place, dtype)
     linears = made.text.linears() + ([] if made.seeing is None else made.seeing.linears())
-    kernels = kernel_choice.choose(device, linears, _head_dims(made.config))
+    kernels = kernel_choice.choose(place, linears, _head_dims(made.config), numerics=numerics)
     return TorchRunner(
         made.config,
         TextDecoder(made.config.text, made.text, kernels),

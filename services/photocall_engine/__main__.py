@@ -130,6 +130,7 @@ def _torch_runner(settings: EngineSettings, config: ModelConfig) -> ModelRunner:
             soft_capacity=sizes.soft_capacity,
             threads=settings.threads or os.cpu_count(),
             weights="fp8" if settings.weights == "fp8" else "bf16",
+            numerics="fast" if settings.numerics == "fast" else "invariant",
         )
     except (WeightError, UnsupportedDevice, DoesNotFit) as error:
         raise UnusableModelError(str(error)) from error

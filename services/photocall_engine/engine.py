@@ -1,9 +1,10 @@
 """The engine: take, schedule, run, publish. Read this first.
 
 One process per device, one thread. Requests come from an `Intake`, outcomes go to an `Outlet`, rows go through a
-`ModelRunner`; between two steps new requests join and cancelled ones leave. What may fail here fails one request: a bad
-one when it is composed, a step's requests when the runner raises (each is tried once more, alone). Only a lost device
-ends the process.
+`ModelRunner`; between two steps new requests join and cancelled ones leave. While the device runs a step, the outcomes
+of the last one are published and new requests are composed: that is all that needs nothing of the step. What may fail
+here fails one request: a bad one when it is composed, a step's requests when the runner raises (each is tried once
+more, alone). Only a lost device ends the process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -41,6 +43,7 @@ from photocall_engine.sequence import Request, Sequence
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Step
 from photocall_engine.tokenizer import ChatTokenizer
+from photocall_engine.transcript import TurnEnd
 from photocall_engine.window import BlockTable
 
 __all__ = ["Answered", "Cancelled", "Engine", "EngineRequest", "HandedBack", "Intake", "Outcome", "Outlet", "Refused"]
@@ -75,40 +78,64 @@ class Engine:
         self.steps = 0  # forwards begun, and their rows
         self.rows = 0
         self._by_id: dict[str, Request] = {}
+        self._composed: list[Request] = []  # taken while a step ran; they join before the next
+        self._untold: list[Callable[[], None]] = []  # events and outcomes of the last step, in order
 
     def run(self, stop: Callable[[], bool], drain_s: float = 0.0) -> None:
         """Serve until `stop()`; then finish what was taken within `drain_s`, and hand back the rest."""
         while not stop():
             self.step()
         end = self._clock() + drain_s
-        while self._by_id and self._clock() < end:
+        while (self._by_id or self._composed) and self._clock() < end:
             self.step(take=False)
         self.hand_back("the engine is shutting down")
 
     def step(self, take: bool = True) -> bool:
         """One round: take, schedule, run, publish. False if there was nothing to run."""
-        if take:
-            self._take()
+        if take and not self._composed:
+            self._take(0.0 if self._by_id else IDLE_WAIT_S)
+        self._join()
         self._drop_cancelled()
         self._drop_expired()
         self._let_go()
         step = self.scheduler.plan(self._clock())
         if step is None:
+            self.tell()
             return False
         self.steps += 1
         self.rows += step.batch.num_rows
         failpoints.reach("engine.step")
         if step.batch.decode:
             failpoints.reach("engine.decode")
+        values = self._run(step, take)
+        if values is not None:
+            self._account(step, values)
+        if not self._by_id:  # no next step that it could overlap with
+            self.tell()
+        return True
+
+    def _run(self, step: Step, take: bool) -> Mapping[Sequence, Floats] | None:
+        """Issue a step, do what needs nothing of it, wait for it. None: it failed, and that is dealt with."""
         try:
-            values = execute(self._runner, step)
-        except DeviceLost:
-            raise
+            issue(self._runner, step)
+        except Exception as error:
+            self.tell()
+            self._fail(step, error)
+            return None
+        self.tell()
+        if take:
+            self._take(0.0)
+        try:
+            return collect(self._runner, step)
         except Exception as error:
             self._fail(step, error)
-            return True
-        self._publish(step, values)
-        return True
+            return None
+
+    def tell(self) -> None:
+        """Publish what the last step brought, if that has not been done."""
+        untold, self._untold = self._untold, []
+        for tell in untold:
+            tell()
 
     def check(self) -> None:
         """Every invariant of pages, cache and arena; raises where one is broken. Between steps, and when idle."""
@@ -116,28 +143,34 @@ class Engine:
 
     def hand_back(self, reason: str) -> None:
         """Give every unfinished request back to the queue."""
+        self._join()
         for request in self.scheduler.requests():
             self._finish(request, HandedBack(reason))
+        self.tell()
 
-    def _take(self) -> None:
-        """New requests, as many as there is room for; a bad one is refused here and hurts nobody."""
-        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id))
+    def _take(self, wait_s: float) -> None:
+        """Compose new requests, as many as there is room for; a bad one is refused here and hurts nobody."""
+        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id) - len(self._composed))
         if not limit:
             return
-        for origin in self._intake.take(limit, 0.0 if self._by_id else IDLE_WAIT_S):
+        for origin in self._intake.take(limit, wait_s):
             try:
-                request = self.composer.compose(origin)
+                self._composed.append(self.composer.compose(origin))
             except PhotocallError as error:
                 self._outlet.publish(origin, Refused(error.code, error.message, error.data))
             except Exception:
                 log.exception("job %s cannot be composed", origin.job_id)
                 self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
-            else:
-                if origin.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
-                    self._forget(self._by_id[origin.job_id])
-                self._by_id[origin.job_id] = request
-                self.held.begin(request)
-                self.scheduler.submit(request)
+
+    def _join(self) -> None:
+        """Between two steps: what was composed meanwhile takes part from now on."""
+        composed, self._composed = self._composed, []
+        for request in composed:
+            if request.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
+                self._forget(self._by_id[request.job_id])
+            self._by_id[request.job_id] = request
+            self.held.begin(request)
+            self.scheduler.submit(request)
 
     def _drop_cancelled(self) -> None:
         if self._by_id:
@@ -156,18 +189,21 @@ class Engine:
             self._outlet.released(session_id)
 
     def _fail(self, step: Step, error: Exception) -> None:
-        """A step raised: its requests are tried again one by one, and who fails alone is refused."""
+        """A step raised: its requests are tried again one by one, and who fails alone is refused. Raises DeviceLost."""
+        if isinstance(error, DeviceLost):
+            raise error
         log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error)
         for request in self.scheduler.abandon(step):
             reason = f"the model failed on this request: {type(error).__name__}"
             self._finish(request, Refused("internal", reason, notices=self.held.give_up(request, reason)))
 
-    def _publish(self, step: Step, values: Mapping[Sequence, Floats]) -> None:
+    def _account(self, step: Step, values: Mapping[Sequence, Floats]) -> None:
+        """What was read reaches its readers, and who is done leaves; what is to be said about it is said later."""
         answered = {request: request.num_answered for request in step.requests}
         self.held.saw(step)
         done = self.scheduler.account(step, values, self._clock())
         for request, before in answered.items():
-            self._tell(request, before)
+            self._untold.append(partial(self._tell, request, before))
         for request in done:
             if request.error is not None:
                 log.error("job %s: an answer cannot be read", request.job_id, exc_info=request.error)
@@ -175,8 +211,12 @@ class Engine:
                 self._finish(request, Refused("internal", reason))
             else:
                 turn = self.held.end(request, self._clock())
-                body = request.body(self._model) | ({"session": turn.report} if turn else {})
-                self._finish(request, Answered(body, self._timings(request), turn))
+                self._forget(request)
+                self._untold.append(partial(self._answer, request, self._timings(request), turn))
+
+    def _answer(self, request: Request, timings: dict[str, float], turn: TurnEnd | None) -> None:
+        body = request.body(self._model) | ({"session": turn.report} if turn else {})
+        self._outlet.publish(request.origin, Answered(body, timings, turn))
 
     def _tell(self, request: Request, answered_before: int) -> None:
         """Events of one step: text as it grows, and how many questions have their answer."""
@@ -190,8 +230,9 @@ class Engine:
             self._outlet.event(request.origin, "progress", counts)
 
     def _finish(self, request: Request, outcome: Outcome) -> None:
+        """It leaves now; its outcome follows what is still to be said about it."""
         self._forget(request)
-        self._outlet.publish(request.origin, outcome)
+        self._untold.append(partial(self._outlet.publish, request.origin, outcome))
 
     def _forget(self, request: Request) -> None:
         self.scheduler.drop(request)
@@ -215,6 +256,12 @@ class BadLogits(RuntimeError):
 
 def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
     """Run one step; what each of its readers asked for, by sequence."""
+    issue(runner, step)
+    return collect(runner, step)
+
+
+def issue(runner: ModelRunner, step: Step) -> None:
+    """Everything of a step up to its forward. A device works on while the caller does."""
     for first, vals in step.map_changes:
         runner.set_sliding_map(first, vals)
     if step.encode:
@@ -222,6 +269,10 @@ def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
     if len(step.copy_from):
         runner.copy_pages(step.copy_from, step.copy_to)
     runner.forward(step.batch)
+
+
+def collect(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
+    """Wait for an issued step; what each of its readers asked for, by sequence."""
     values = _read(runner, step)
     if not all(np.isfinite(logits).all() for logits in values.values()):
         raise BadLogits("logits that are not finite")

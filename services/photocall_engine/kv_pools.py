@@ -2,6 +2,8 @@
 
 Page 0 of both is scratch and never handed out. One slot past the last page always holds zeros: masked positions are
 read from there, so that what a stale page holds can never reach a sum. Which page belongs to whom is decided elsewhere.
+The map is kept on the host: it is applied to the slots and block tables of each batch when the batch is laid out, so a
+change reaches the device in order with the rows that it is for, and never those issued before.
 """
 
 from __future__ import annotations
@@ -36,13 +38,19 @@ class KvPools:
         self.num_pages = num_pages
         self.sliding_pages = sliding_pages if config.window else 0
         self.smap = np.zeros(num_pages, dtype=np.int32)  # full page -> sliding page; 0: none
-        self._layers = {
-            layer.index: _allocate(layer, self._num_slots(layer.kind), device, dtype)
-            for layer in config.layers
-            if layer.writes_kv
-        }
         self.device = device
-        self._sliding = [layer.index for layer in config.layers if layer.writes_kv and layer.kind == "sliding"]
+        self._layers: dict[int, LayerKv] = {}
+        self._stacks: list[tuple[LayerKind, torch.Tensor]] = []  # [layers * 2 * kv_heads, slots + 1, head_dim]
+        alike: dict[tuple[LayerKind, int, int], list[LayerConfig]] = {}
+        for layer in config.layers:
+            if layer.writes_kv:
+                alike.setdefault((layer.kind, layer.num_kv_heads, layer.head_dim), []).append(layer)
+        for (kind, kv_heads, head_dim), layers in alike.items():
+            shape = (len(layers), 2, kv_heads, self._num_slots(kind) + 1, head_dim)
+            stack = torch.zeros(shape, device=device, dtype=dtype)
+            self._stacks.append((kind, stack.flatten(0, 2)))
+            for layer, kv in zip(layers, stack, strict=True):
+                self._layers[layer.index] = LayerKv(kv[0], kv[1])
 
     def layer(self, kv_layer: int) -> LayerKv:
         """K/V written by layer `kv_layer`."""
@@ -50,8 +58,8 @@ class KvPools:
 
     def page_bytes(self, kind: LayerKind) -> int:
         """K and V of one page in every layer of a kind."""
-        layers = [kv for index, kv in self._layers.items() if (index in self._sliding) == (kind == "sliding")]
-        return sum(2 * PAGE_SIZE * kv.k[:, 0].numel() * kv.k.element_size() for kv in layers)
+        stacks = [stack for other, stack in self._stacks if other == kind]
+        return sum(PAGE_SIZE * stack[:, 0].numel() * stack.element_size() for stack in stacks)
 
     def zero_slot(self, kind: LayerKind) -> int:
         """The slot that holds zeros."""
@@ -77,26 +85,15 @@ class KvPools:
             raise ValueError("page 0 is scratch and cannot be mapped")
         self.smap[first : first + len(vals)] = vals
 
-    def copy_pages(self, src: Ints, dst: Ints) -> None:
-        """Copy full pages src[i] -> dst[i] in every layer, and their sliding pages where both are mapped."""
+    def copies(self, src: Ints, dst: Ints) -> dict[LayerKind, tuple[Ints, Ints]]:
+        """What copying full pages src[i] -> dst[i] means in each pool: sliding pages where both are mapped."""
         sliding_src, sliding_dst = self.smap[src], self.smap[dst]
         mapped = (sliding_src > 0) & (sliding_dst > 0)
-        for index, kv in self._layers.items():
-            pair = (sliding_src[mapped], sliding_dst[mapped]) if index in self._sliding else (src, dst)
-            _copy(kv, *pair)
+        return {"full": (src, dst), "sliding": (sliding_src[mapped], sliding_dst[mapped])}
+
+    def stacks(self) -> list[tuple[LayerKind, torch.Tensor]]:
+        """Every K and V tensor, those of one shape as one: [layers * 2 * kv_heads, slots + 1, head_dim]."""
+        return self._stacks
 
     def _num_slots(self, kind: LayerKind) -> int:
         return PAGE_SIZE * (self.num_pages if kind == "full" else self.sliding_pages + 1)
-
-
-def _allocate(layer: LayerConfig, slots: int, device: torch.device, dtype: torch.dtype) -> LayerKv:
-    shape = (layer.num_kv_heads, slots + 1, layer.head_dim)
-    return LayerKv(torch.zeros(shape, device=device, dtype=dtype), torch.zeros(shape, device=device, dtype=dtype))
-
-
-def _copy(kv: LayerKv, src: Ints, dst: Ints) -> None:
-    offsets = np.arange(PAGE_SIZE)
-    source = torch.from_numpy((src[:, None].astype(np.int64) * PAGE_SIZE + offsets).reshape(-1))
-    target = torch.from_numpy((dst[:, None].astype(np.int64) * PAGE_SIZE + offsets).reshape(-1))
-    for pool in (kv.k, kv.v):
-        pool.index_copy_(1, target, pool.index_select(1, source))

@@ -21,6 +21,7 @@ GPU_MAX_PAGES = 32_768  # 524,288 positions
 SOFT_ROWS = 8 * 1120  # eight pictures of the largest budget
 LARGEST_PICTURE = 1120
 GRAPH_BYTES = 3 << 29  # 1.5 GiB: captured graphs keep their own activations
+PART_ROOM = 4096  # parts of rows whose attention is split among programs: 256 rows of 4,096 positions
 SLACK = 1.25  # what the allocator loses between tensors of different sizes
 GB = 1e9
 
@@ -126,7 +127,7 @@ def sequence_bytes(config: TextConfig, length: int, value_bytes: int) -> int:
 
 
 def activation_bytes(config: ModelConfig, load: Load) -> int:
-    """What one step holds while it runs: the decoder's rows, full logits of every request, and the tower's rows."""
+    """What kernels keep, and one step while it runs: decoder rows, full logits of all requests, tower rows."""
     text = config.text
     width = max(text.num_heads * layer.head_dim for layer in text.layers)
     stacked = max((text.num_heads + 2 * layer.num_kv_heads) * layer.head_dim for layer in text.layers)
@@ -135,8 +136,11 @@ def activation_bytes(config: ModelConfig, load: Load) -> int:
     if text.experts is not None:
         row += text.experts.top_k * (2 * text.hidden_size + 3 * text.experts.width)
     decoder = load.max_rows * row * GPU_VALUE_BYTES + 2 * 4 * load.max_requests * text.vocab_size
+    shapes = {(layer.kind, layer.head_dim) for layer in text.layers}
+    parts = sum(4 * PART_ROOM * text.num_heads * head_dim for _, head_dim in shapes)
+    scanned = text.vocab_size * text.hidden_size  # the head in 8 bits, for greedy tokens
     soft = max(load.encode_budget, LARGEST_PICTURE)
-    return int(SLACK * (decoder + soft * _soft_token_values(config) * GPU_VALUE_BYTES))
+    return parts + scanned + int(SLACK * (decoder + soft * _soft_token_values(config) * GPU_VALUE_BYTES))
 
 
 def _soft_token_values(config: ModelConfig) -> int:

@@ -1,35 +1,40 @@
-"""TorchRunner: a Gemma 4 checkpoint behind the ModelRunner protocol, on plain torch.
+"""TorchRunner: a Gemma 4 checkpoint behind the ModelRunner protocol, on a CPU or a CUDA device.
 
-Turns the scheduler's numpy batches into device rows and hidden states into the few logits that a readout asks for.
-Decides nothing: pages, order and membership come with the batch.
+Charter: turns the scheduler's numpy batches into device rows and hidden states into the few logits that a readout asks
+for. Decides nothing: pages, order and membership come with the batch. On CUDA everything is issued in stream order and
+nothing waits, except the readouts, whose results somebody needs.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from photocall_engine import kernels as kernel_choice
-from photocall_engine.kernels import Kernels
+from photocall_engine.device import Landing, backend_of, device_errors
+from photocall_engine.graphs import Graphs
+from photocall_engine.kernels import MAX_EXCLUDED, Kernels, Kind, Numerics
 from photocall_engine.kernels.fp8 import plain
-from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.checkpoint import make_encoder, read_weights
-from photocall_engine.model.config import LayerKind, ModelConfig, read_config
-from photocall_engine.model.gemma4 import DeviceRows, KindRows, TextDecoder
+from photocall_engine.model.config import ModelConfig, read_config
+from photocall_engine.model.gemma4 import DeviceRows, TextDecoder
 from photocall_engine.model.pictures import Pictures, pack
 from photocall_engine.model.vision import VisionEncoder
+from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import PatchImage
+from photocall_engine.words import Words
 
 log = logging.getLogger(__name__)
-_DTYPE = torch.float32
+_WORDS = 1 << 16  # of batches, readouts and page copies; each grows where it must
 
 
 class TorchRunner:
@@ -47,11 +52,13 @@ class TorchRunner:
         soft_capacity: int,
     ) -> None:
         text = config.text
+        weights = decoder.weights.embedding
         self.config = config
         self.decoder = decoder
         self.encoder = encoder
-        self.pools = KvPools(text, num_pages, sliding_pages, torch.device("cpu"), _DTYPE)
-        self.arena = torch.zeros(soft_capacity, text.hidden_size, dtype=_DTYPE)
+        self.device = weights.device
+        self.pools = KvPools(text, num_pages, sliding_pages, weights.device, weights.dtype)
+        self.arena = torch.zeros(soft_capacity, text.hidden_size, device=weights.device, dtype=weights.dtype)
         self.num_pages = num_pages
         self.sliding_pages = self.pools.sliding_pages
         self.sliding_window = text.window
@@ -61,9 +68,14 @@ class TorchRunner:
         self.context = min(text.max_positions, (num_pages - 1) * PAGE_SIZE)
         self.page_bytes = self.pools.page_bytes("full")
         self.sliding_page_bytes = self.pools.page_bytes("sliding")
-        self.backend = backend_of(self.pools.device, _DTYPE)
-        self._groups: dict[LayerKind, int] = {lay.kind: text.num_heads // lay.num_kv_heads for lay in text.layers}
-        self._hidden = torch.zeros(0, text.hidden_size, dtype=_DTYPE)  # of the last forward's read rows
+        self.backend = backend_of(weights.device, weights.dtype)
+        self.graphs: Graphs | None = None  # by `enable_graphs`
+        batch_words = Words(weights.device, _WORDS)
+        self._buffers = RowBuffers(text, self.pools, decoder.kernels, batch_words, max_rows, text.window)
+        self._asked = Words(weights.device, _WORDS)  # rows and ids of a readout
+        self._moved = Words(weights.device, _WORDS)  # pages of a copy
+        self._landing = Landing(weights.device)
+        self._hidden = weights.new_zeros(0, text.hidden_size)  # of the last forward's read rows
         self._num_read = 0
 
     @classmethod
@@ -77,18 +89,24 @@ class TorchRunner:
         max_rows: int,
         soft_capacity: int,
         threads: int | None = None,
+        numerics: Numerics = "invariant",
+        kind: Kind = "auto",
+        dtype: torch.dtype | None = None,
         weights: Literal["bf16", "fp8"] = "bf16",
     ) -> TorchRunner:
         """Read a checkpoint directory. `threads` is part of the numerics: bits are the same for one setting.
 
-        Raises ConfigError, WeightError, UnsupportedDevice.
+        `dtype` None: bfloat16 on CUDA, float32 on the CPU. Raises ConfigError, WeightError, UnsupportedDevice.
         """
         if threads is not None:
             torch.set_num_threads(threads)
         config = read_config(model_dir)
-        text, seeing = read_weights(model_dir, config, torch.device("cpu"), _DTYPE, fp8=weights == "fp8")
+        place = kernel_choice.find_device(device)
+        dtype = dtype or (torch.bfloat16 if place.type == "cuda" else torch.float32)
+        text, seeing = read_weights(model_dir, config, place, dtype, fp8=weights == "fp8")
         linears = plain(text.linears() + ([] if seeing is None else seeing.linears()))
-        kernels = kernel_choice.choose(device, linears, {layer.head_dim for layer in config.text.layers})
+        head_dims = {layer.head_dim for layer in config.text.layers}
+        kernels = kernel_choice.choose(place, linears, head_dims, numerics=numerics, kind=kind)
         return cls(
             config,
             TextDecoder(config.text, text, kernels),
@@ -104,7 +122,6 @@ class TorchRunner:
         """What computes."""
         return self.decoder.kernels
 
-    @torch.inference_mode()
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         if self.encoder is None:
             raise ValueError("this checkpoint sees no pictures")
@@ -114,114 +131,99 @@ class TorchRunner:
                 raise ValueError(f"{image.num_soft} soft tokens at {base} exceed the arena of {self.soft_capacity}")
         if not images:
             return
-        packed = pack(images, bases, self.encoder.tile)
-        pictures = Pictures.of(packed, self.arena.device)
-        soft = self.encoder.encode(pictures)
-        self.arena.index_copy_(0, pictures.target[: packed.num_soft], soft[: packed.num_soft])
+        with self._issuing():
+            packed = pack(images, bases, self.encoder.tile)
+            pictures = Pictures.of(packed, self.device)
+            soft = self.encoder.encode(pictures)
+            self.arena.index_copy_(0, pictures.target[: packed.num_soft], soft[: packed.num_soft])
 
     def set_sliding_map(self, first: int, vals: Ints) -> None:
         self.pools.set_sliding_map(first, vals)
 
-    @torch.inference_mode()
     def copy_pages(self, src: Ints, dst: Ints) -> None:
-        self.pools.copy_pages(src, dst)
+        with self._issuing():
+            words = self._moved
+            words.begin()
+            places = {
+                kind: (words.put(source), words.put(target), len(source))
+                for kind, (source, target) in self.pools.copies(src, dst).items()
+            }
+            words.send()
+            for kind, stack in self.pools.stacks():
+                source, target, count = places[kind]
+                self.kernels.copy_pages(stack, words.view(source, count), words.view(target, count))
 
-    @torch.inference_mode()
     def forward(self, batch: RowBatch) -> None:
         if not 0 < batch.num_rows <= self.max_rows:
             raise ValueError(f"{batch.num_rows} rows in one forward, this runner takes 1 to {self.max_rows}")
-        self._hidden = self.decoder.forward(self._device_rows(batch), self.arena, self.pools)
-        self._num_read = len(batch.read)
+        with self._issuing():
+            hidden = None if self.graphs is None else self.graphs.forward(batch)
+            if hidden is None:
+                hidden = self.decoder.forward(self._device_rows(batch), self.arena, self.pools)
+            self._hidden, self._num_read = hidden, len(batch.read)
 
-    @torch.inference_mode()
     def letter_logits(self, rows: Ints, label_ids: Ints) -> NDArray[np.float32]:
-        hidden = self._hidden.index_select(0, self._read_rows(rows))
-        return _floats(self.decoder.label_logits(hidden, _index(label_ids)))
+        with self._issuing():
+            hidden, ids = self._ask(rows, label_ids)
+            logits: NDArray[np.float32] = self._landing.fetch(self.decoder.label_logits(hidden, ids))
+            return logits
 
-    @torch.inference_mode()
     def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
-        wanted = self._read_rows(rows)
-        padded = self._hidden.index_select(0, _pad(wanted, self.kernels.row_tile))
-        return _floats(self.decoder.logits(padded)[: len(wanted)])
+        with self._issuing():
+            spare = -len(rows) % self.kernels.row_tile if len(rows) else 0
+            hidden, _ = self._ask(np.pad(rows, (0, spare), mode="edge") if spare else rows)
+            logits: NDArray[np.float32] = self._landing.fetch(self.decoder.logits(hidden)[: len(rows)])
+            return logits
 
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
-        logits = self.logits_rows(rows)
-        for row, ids in zip(logits, exclude, strict=True):
-            if len(ids) > 3:
-                raise ValueError(f"{len(ids)} excluded ids in one row, at most 3 are allowed")
-            row[list(ids)] = -np.inf
-        best: Ints = logits.argmax(axis=1).astype(np.int32)  # numpy takes the first of equals
-        return best
+        excluded = np.full((len(rows), MAX_EXCLUDED), -1, dtype=np.int32)
+        for row, ids in zip(excluded, exclude, strict=True):
+            if len(ids) > MAX_EXCLUDED:
+                raise ValueError(f"{len(ids)} excluded ids in one row, at most {MAX_EXCLUDED} are allowed")
+            row[: len(ids)] = ids
+        with self._issuing():
+            hidden, ids_out = self._ask(rows, excluded)
+            best: Ints = self._landing.fetch(self.decoder.greedy(hidden, ids_out.view(-1, MAX_EXCLUDED)))
+            return best
 
     def enable_graphs(self) -> bool:
-        log.info("graphs: off, the CPU has none to capture")
-        return False
+        if self.device.type != "cuda":
+            log.info("graphs: off, the CPU has none to capture")
+            return False
+        with self._issuing():
+            graphs = Graphs(self.decoder, self.pools, self.arena, self.max_rows)
+            try:
+                taken = graphs.capture()
+            except Exception as error:
+                torch.cuda.synchronize(self.device)
+                log.warning("graphs: off, capturing failed: %s: %s", type(error).__name__, error, exc_info=error)
+                return False
+            self.graphs = graphs
+        log.info("graphs: %d captured in %.1f s, %d MB", taken.graphs, taken.seconds, taken.bytes >> 20)
+        return True
 
     def sync(self) -> None:
-        """Nothing to wait for: calls return when they are done."""
+        if self.device.type == "cuda":
+            with device_errors(self.device):
+                torch.cuda.synchronize(self.device)
 
-    def _read_rows(self, rows: Ints) -> torch.Tensor:
+    @contextmanager
+    def _issuing(self) -> Iterator[None]:
+        """Around everything that uses the device."""
+        with device_errors(self.device), torch.inference_mode():
+            yield
+
+    def _ask(self, rows: Ints, ids: Ints | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Hidden states of read rows, and ids, on the device."""
         if len(rows) and (rows.min() < 0 or rows.max() >= self._num_read):
             raise ValueError(f"rows {rows.tolist()} are not among the {self._num_read} read rows of the last forward")
-        return _index(rows)
+        words = self._asked
+        words.begin()
+        ids = np.zeros(0, np.int32) if ids is None else ids
+        row_at, ids_at = words.put(rows), words.put(ids)
+        words.send()
+        return self._hidden.index_select(0, words.view(row_at, len(rows))), words.view(ids_at, ids.size)
 
     def _device_rows(self, batch: RowBatch) -> DeviceRows:
-        tile = self.kernels.row_tile
-        num_rows = -(-batch.num_rows // tile) * tile
-        soft_row = np.flatnonzero(batch.soft_idx >= 0)
-        tokens = batch.tokens.copy()
-        tokens[soft_row] = self.config.text.pad_token_id
-        slots = np.concatenate((batch.slot, batch.extra_slot))
-        kinds = {
-            kind: KindRows(
-                plan=self._plan(kind, batch, np.arange(batch.num_rows)),
-                slot=_index(self.pools.slots(kind, slots)),
-            )
-            for kind in self._groups
-        }
-        read_plans: Mapping[LayerKind, Any] = {}
-        if len(batch.read):
-            last = self.config.text.last_writer
-            above = {layer.kind for layer in self.config.text.layers if layer.index >= last}
-            read_plans = {kind: self._plan(kind, batch, batch.read) for kind in above}
-        return DeviceRows(
-            tokens=_index(np.pad(tokens, (0, num_rows - batch.num_rows))),
-            pos=_index(np.pad(batch.pos, (0, num_rows - batch.num_rows))),
-            soft_row=_index(soft_row),
-            soft_idx=_index(batch.soft_idx[soft_row]),
-            write_row=_index(np.concatenate((np.arange(batch.num_rows), batch.extra_row))),
-            kinds=kinds,
-            read=_pad(_index(batch.read), tile),
-            read_plans=read_plans,
-        )
-
-    def _plan(self, kind: LayerKind, batch: RowBatch, rows: NDArray[np.integer[Any]]) -> Any:
-        if kind == "full":
-            lo, hi = np.zeros(len(rows), dtype=np.int32), batch.kv_hi[rows]
-        else:
-            lo, hi = np.maximum(0, batch.pos[rows] - self.sliding_window + 1), batch.kv_hi_sliding[rows]
-        visible = VisibleRows(lo, hi, batch.bt_off[rows], self.pools.pages(kind, batch.block_tables))
-        return self.kernels.plan_attention(visible, self._groups[kind], self.pools.zero_slot(kind))
-
-
-def backend_of(device: torch.device, dtype: torch.dtype) -> str:
-    """Where K/V and weights are, as people say it."""
-    if device.type != "cuda":
-        return f"{device.type.upper()} ({str(dtype).removeprefix('torch.')})"
-    properties = torch.cuda.get_device_properties(device)
-    return f"GPU ({properties.name}, {properties.total_memory >> 20} MB VRAM)"
-
-
-def _index(values: NDArray[np.integer[Any]]) -> torch.Tensor:
-    return torch.from_numpy(values.astype(np.int64))
-
-
-def _pad(rows: torch.Tensor, tile: int) -> torch.Tensor:
-    """Repeat the last row up to a multiple of the tile; nothing stays nothing."""
-    spare = -len(rows) % tile
-    return torch.cat((rows, rows[-1:].expand(spare))) if len(rows) and spare else rows
-
-
-def _floats(tensor: torch.Tensor) -> NDArray[np.float32]:
-    values: NDArray[np.float32] = tensor.numpy()
-    return values
+        self._buffers.window, self._buffers.pad_token_id = self.sliding_window, self.config.text.pad_token_id
+        return self._buffers.fill(batch, RowShape.exact(batch, self.kernels.row_tile))

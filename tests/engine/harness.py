@@ -127,8 +127,9 @@ class Bench:
         return request
 
     def step(self) -> bool:
-        """One step with every invariant checked after it."""
+        """One step with every invariant checked after it, and what it brought told before the next one."""
         ran = self.engine.step()
+        self.engine.tell()
         self.engine.check()
         return ran
 

@@ -409,3 +409,83 @@ def test_questions_can_run_one_after_another_when_pages_are_few(tokenizer: ChatT
     request = made.ask("job", "x" * 50, *questions)
     made.run()
     assert_as_oracle(made, "job", oracle(made, request))
+
+
+def traced(made: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens, in order: calls of the runner that matter, takes that bring something, outcomes."""
+    happened: list[str] = []
+
+    def note(owner: Any, name: str, say: Any) -> None:
+        original = getattr(owner, name)
+
+        def noted(*args: Any) -> Any:
+            result = original(*args)
+            if said := say(args, result):
+                happened.append(said)
+            return result
+
+        monkeypatch.setattr(owner, name, noted)
+
+    note(made.runner, "forward", lambda args, _: "issued")
+    note(made.runner, "letter_logits", lambda args, _: "collected")
+    note(made.engine.composer, "compose", lambda args, _: f"composed {args[0].job_id}")
+    note(made.engine._outlet, "publish", lambda args, _: f"published {args[0].job_id}")
+    return happened
+
+
+def test_outcomes_and_new_requests_overlap_with_the_device(
+    tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a step runs, the answers of the one before are published and newcomers are composed for the next."""
+    made = bench(tokenizer, token_budget=24, max_requests=2)
+    happened = traced(made, monkeypatch)
+    for name in ("a", "b"):
+        made.ask(name, f"state {name}", choice("c", "x", "y"))
+    take, late = made.take, [made.ask("late", "another", choice("c", "x", "y"))]
+    made.incoming.remove(late[0])
+
+    def taking(limit: int, wait_s: float) -> list[EngineRequest]:
+        if "issued" in happened and late:
+            made.incoming.append(late.pop())
+        return take(limit, wait_s)
+
+    monkeypatch.setattr(made, "take", taking)
+    while made.engine.step():
+        made.engine.check()
+    assert set(made.outcomes) == {"a", "b", "late"}
+    composed = happened.index("composed late")
+    assert happened[composed - 1] == "issued"
+    first = next(at for at, what in enumerate(happened) if what.startswith("published"))
+    assert happened[first - 1] == "issued", "the first answer waits until the next step is on its way"
+    assert happened[first:].count("collected") >= 1
+    assert happened[-1].startswith("published"), "the last one waits for nobody"
+    assert happened[-2] == "collected"
+
+
+def test_answers_of_the_last_step_are_told_when_the_device_is_lost(tokenizer: ChatTokenizer) -> None:
+    """What was computed before the loss is published, and only that."""
+    made = bench(tokenizer, token_budget=24, max_requests=2)
+    for name in ("a", "b"):
+        made.ask(name, f"state {name}", choice("c", "x", "y"))
+    while made.engine._by_id.keys() != {"b"}:
+        made.engine.step()
+    assert not made.outcomes
+
+    def lost(batch: RowBatch) -> None:
+        raise DeviceLost("gone")
+
+    made.runner.forward = lost  # type: ignore[method-assign]
+    with pytest.raises(DeviceLost):
+        made.engine.step()
+    assert set(made.outcomes) == {"a"}
+
+
+def test_what_was_composed_during_the_last_step_is_handed_back_too(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer)
+    made.ask("a", "state", Text("t", "Say it.", 9))
+    made.engine.step()
+    made.ask("b", "state", choice("c", "x", "y"))
+    made.engine.step(take=False)
+    made.engine._take(0.0)
+    made.engine.hand_back("enough")
+    assert {job_id: type(outcome) for job_id, outcome in made.outcomes.items()} == {"a": HandedBack, "b": HandedBack}

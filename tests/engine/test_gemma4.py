@@ -175,7 +175,7 @@ def scaled_soft_tokens(runner: TorchRunner) -> None:
 
 
 def unscaled_embedding(runner: TorchRunner) -> None:
-    runner.decoder._embed_scale = torch.tensor(1.0)
+    runner.decoder._embed_scale = 1.0
 
 
 def rope_over_the_first_dimensions(runner: TorchRunner) -> None:

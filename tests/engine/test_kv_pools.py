@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.config import TextConfig, parse_config
 from photocall_engine.rows import PAGE_SIZE, Ints
@@ -52,7 +53,9 @@ def test_copies_go_through_both_pools() -> None:
             pool.copy_(torch.arange(pool.numel()).view(pool.shape))
     pools.set_sliding_map(1, ints(1, 2, 3))  # pages 1, 2, 3; page 4 has none
     before = [pools.layer(index).k.clone() for index in range(4)]
-    pools.copy_pages(ints(1, 3), ints(2, 4))
+    copies = pools.copies(ints(1, 3), ints(2, 4))
+    for kind, stack in pools.stacks():
+        ReferenceKernels().copy_pages(stack, *map(torch.from_numpy, copies[kind]))
     full, sliding = pools.layer(1).k, pools.layer(0).k
     assert torch.equal(full[:, 32:48], before[1][:, 16:32])
     assert torch.equal(full[:, 64:80], before[1][:, 48:64])

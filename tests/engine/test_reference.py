@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from photocall_engine.kernels import HeadShape
 from photocall_engine.kernels.reference import ROW_TILE, WIDE, ReferenceKernels, keeps_query_bits, keeps_row_bits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import LayerKv
@@ -73,7 +74,7 @@ def test_elementwise_kernels_follow_their_formulas() -> None:
     x, weight = draw(32, 64), draw(64, seed=1)
     expected = x / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
     assert (KERNELS.rms_norm(x, weight, 1e-6) - expected).abs().max() < 1e-5
-    assert torch.equal(KERNELS.norm_add(x, x, weight, 1e-6), x + KERNELS.rms_norm(x, weight, 1e-6))
+    assert torch.equal(KERNELS.norm_add(x, x, weight, 1e-6)[0], x + KERNELS.rms_norm(x, weight, 1e-6))
     gate, up = draw(32, 80, seed=2) * 4, draw(32, 80, seed=3)
     kept = gate.clone()
     assert (KERNELS.geglu(gate, up) - F.gelu(gate, approximate="tanh") * up).abs().max() < 1e-5
@@ -140,7 +141,7 @@ def test_attention_follows_its_formula(heads: int, kv_heads: int, dim: int) -> N
     hi_array = np.asarray(hi, dtype=np.int32)
     rows = VisibleRows(np.maximum(0, hi_array - 90), hi_array, np.asarray(bt_off, dtype=np.int32), pages)
     q = draw(len(hi) + 3, heads, dim, seed=1)
-    plan = KERNELS.plan_attention(rows, heads // kv_heads, 40 * PAGE_SIZE)
+    plan = KERNELS.plan_attention(rows, HeadShape(heads, kv_heads, dim), 40 * PAGE_SIZE)
     found = KERNELS.attend(q, pools, plan)
     assert found.shape == q.shape
     for row in range(len(hi)):

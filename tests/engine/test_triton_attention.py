@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from tests.engine.interpreter import DEVICE
 
 # isort: split
+from photocall_engine.kernels import HEADER, HeadShape
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
-from photocall_engine.kernels.triton_attention import AttentionBuffers, AttentionTile, attend, tile_for
+from photocall_engine.kernels.triton_attention import AttentionParts, AttentionTile, attend, lay, tile_for
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.words import Words
 
 NUM_PAGES = 60
 SMALL = AttentionTile(32, 16, 32, fold=True, warps=4, stages=2)  # several splits and blocks in a short sequence
@@ -69,15 +71,16 @@ def run(
     heads, dim = q.shape[1:]
     kv_heads = kv.k.shape[0]
     plan = plan_splits(rows, tile.block_m // (heads // kv_heads), tile.split, whole=whole)
-    buffers = AttentionBuffers.allocate(
-        torch.device(DEVICE), heads=heads, kv_heads=kv_heads, head_dim=dim, rows=len(rows.lo) + room,
-        pages=len(rows.pages) + room, items=len(plan.items) + room, parts=plan.num_parts + room, tile=tile,
-    )  # fmt: skip
-    buffers.part_sum.fill_(torch.nan)
-    buffers.part_norm.fill_(torch.nan)
-    buffers.fill(rows, plan)
+    parts = AttentionParts.allocate(torch.device(DEVICE), plan.num_parts + room, heads, dim)
+    parts.sum.fill_(torch.nan)
+    parts.norm.fill_(torch.nan)
+    words = Words(torch.device(DEVICE), 64)
+    words.begin()
+    words.reserve(room)
+    laid = lay(rows, plan, words, words.reserve(HEADER), parts, tile)
+    words.send()
     out = torch.full(q.shape, torch.nan, dtype=q.dtype, device=DEVICE)
-    attend(q.to(DEVICE), to_device(kv), buffers, out, programs)
+    attend(q.to(DEVICE), to_device(kv), laid, out, programs)
     return out.cpu(), plan
 
 
@@ -87,7 +90,8 @@ def pick(rows: VisibleRows, chosen: NDArray[Any]) -> VisibleRows:
 
 def expected(q: torch.Tensor, kv: LayerKv, rows: VisibleRows) -> torch.Tensor:
     reference = ReferenceKernels(narrow=False)
-    plan = reference.plan_attention(rows, q.shape[1] // kv.k.shape[0], NUM_PAGES * PAGE_SIZE)
+    shape = HeadShape(q.shape[1], kv.k.shape[0], q.shape[2])
+    plan = reference.plan_attention(rows, shape, NUM_PAGES * PAGE_SIZE)
     return reference.attend(q.float(), LayerKv(kv.k.float(), kv.v.float()), plan)
 
 
@@ -113,7 +117,7 @@ def test_the_tiles_meant_for_the_gpu_match_too(dim: int) -> None:
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_row_has_one_result(dtype: torch.dtype) -> None:
     """Alone, among others, in another order, folded in one program or combined from parts, whoever computes it, and
-    in larger buffers: the same bits."""
+    elsewhere in the words: the same bits."""
     rows, kv = mixed_rows(window=70), pool(1, 64, dtype)
     q = draw(len(rows.lo), 4, 64, seed=2).to(dtype)
     every, plan = run(q, kv, rows)
@@ -183,12 +187,11 @@ def test_items_cover_what_each_row_sees_once() -> None:
         assert sorted(parts.tolist()) == list(range(plan.num_parts))
 
 
-def test_buffers_refuse_what_does_not_fit() -> None:
+def test_parts_that_do_not_fit_are_refused() -> None:
     rows = mixed_rows()
     plan = plan_splits(rows, 4, 32, whole=False)
-    buffers = AttentionBuffers.allocate(
-        torch.device(DEVICE), heads=4, kv_heads=1, head_dim=64, rows=len(rows.lo), pages=len(rows.pages), items=3,
-        parts=plan.num_parts, tile=SMALL,
-    )  # fmt: skip
-    with pytest.raises(ValueError, match=f"{len(plan.items)} items in buffers for 3"):
-        buffers.fill(rows, plan)
+    parts = AttentionParts.allocate(torch.device(DEVICE), 3, 4, 64)
+    words = Words(torch.device(DEVICE), 64)
+    words.begin()
+    with pytest.raises(ValueError, match=f"{plan.num_parts} parts in room for 3"):
+        lay(rows, plan, words, words.reserve(HEADER), parts, SMALL)

@@ -13,11 +13,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from photocall_engine.kernels import MAX_EXCLUDED, HeadShape
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
 from photocall_engine.kv_pools import LayerKv
+from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.words import Words
 
 ROW_TILE = 16  # rows of one linear call, or a multiple of it
 WIDE, NARROW = 64, 16  # rows x query heads of one K/V head in an attention tile: prompts, decode steps
@@ -63,7 +67,10 @@ class ReferenceKernels:
             narrow=all(keeps_query_bits(head_dim) for head_dim in head_dims),
         )
 
-    def linear(self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight) -> torch.Tensor:
+    def linear(
+        self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight, out_dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        assert out_dtype in (None, x.dtype), "the reference computes in float32 alone"
         if isinstance(weight, Fp8Weight):
             return self.linear(x, weight.values.to(x.dtype)).mul_(weight.scale)
         if self.merged or x.shape[0] <= ROW_TILE:
@@ -78,14 +85,68 @@ class ReferenceKernels:
         out = x * scale
         return out if weight is None else out.mul_(weight)
 
-    def norm_add(self, residual: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        return self.rms_norm(x, weight, eps).add_(residual)
+    def norm_add(
+        self,
+        residual: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        *,
+        scalar: torch.Tensor | None = None,
+        next_weight: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        out = self.rms_norm(x, weight, eps).add_(residual)
+        if scalar is not None:
+            out.mul_(scalar)
+        return out, out if next_weight is None else self.rms_norm(out, next_weight, eps)
 
-    def rope(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-        half = x.shape[-1] // 2
-        low, high = x[..., :half], x[..., half:]
-        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-        return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+    def embed(
+        self, tokens: torch.Tensor, table: torch.Tensor, scale: float, soft_idx: torch.Tensor, arena: torch.Tensor
+    ) -> torch.Tensor:
+        out = table.index_select(0, tokens).mul_(scale)
+        soft = (soft_idx >= 0).nonzero().flatten()
+        return out.index_copy_(0, soft, arena.index_select(0, soft_idx[soft])) if len(soft) else out
+
+    def per_layer_inputs(
+        self,
+        projected: torch.Tensor,
+        tokens: torch.Tensor,
+        table: torch.Tensor,
+        weight: torch.Tensor,
+        eps: float,
+        *,
+        projection_scale: float,
+        table_scale: float,
+    ) -> torch.Tensor:
+        normed = self.rms_norm((projected * projection_scale).view(len(tokens), -1, len(weight)), weight, eps)
+        looked_up = table.index_select(0, tokens).mul_(table_scale)
+        return normed.add_(looked_up.view_as(normed)).mul_(2.0**-0.5)
+
+    def turn_and_write(
+        self,
+        stacked: torch.Tensor,
+        q_norm: torch.Tensor | None,
+        k_norm: torch.Tensor | None,
+        turns: tuple[torch.Tensor, torch.Tensor],
+        eps: float,
+        kv: LayerKv | None,
+        row: torch.Tensor,
+        slot: torch.Tensor,
+        shape: HeadShape,
+    ) -> torch.Tensor:
+        parts = stacked.view(len(stacked), -1, shape.head_dim)
+        heads, kv_heads = shape.heads, shape.kv_heads
+        if kv is not None:
+            k_raw = parts[:, heads : heads + kv_heads]
+            v_raw = parts[:, heads + kv_heads :] if parts.shape[1] > heads + kv_heads else k_raw
+            k = self.rope(self.rms_norm(k_raw, k_norm, eps), *turns)
+            self.write_kv(kv, k, self.rms_norm(v_raw, None, eps), row, slot.long())
+        return self.rope(self.rms_norm(parts[:, :heads], q_norm, eps), *turns) if heads else parts[:, :0]
+
+    def route(self, logits: torch.Tensor, expert_scale: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True, stable=True)
+        expert, share = chosen.indices[:, :top_k], chosen.values[:, :top_k]
+        return expert, share / share.sum(-1, keepdim=True) * expert_scale[expert]
 
     def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         # gelu(x) = x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))): the tanh form, as one exp and one division
@@ -105,11 +166,22 @@ class ReferenceKernels:
             out.index_add_(0, row, given * share[row, choice].unsqueeze(-1))
         return out
 
+    def rope(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """x [R, H, D] turned by halves: pairs (i, i + D/2)."""
+        half = x.shape[-1] // 2
+        low, high = x[..., :half], x[..., half:]
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+
     def write_kv(self, kv: LayerKv, k: torch.Tensor, v: torch.Tensor, row: torch.Tensor, slot: torch.Tensor) -> None:
+        """K/V [R, G, D] of rows `row[i]` to `slot[i]` of the layer's pool."""
         kv.k.index_copy_(1, slot, k.index_select(0, row).transpose(0, 1))
         kv.v.index_copy_(1, slot, v.index_select(0, row).transpose(0, 1))
 
-    def plan_attention(self, rows: VisibleRows, group: int, zero_slot: int) -> _Plan:
+    def plan_attention(
+        self, rows: VisibleRows, shape: HeadShape, zero_slot: int, words: Words | None = None, header: int = 0
+    ) -> _Plan:
+        group = shape.heads // shape.kv_heads
         wide, narrow = max(1, WIDE // group), max(1, NARROW // group)
         # a tile costs its queries, and reading its blocks, which weighs about as much as 48 more
         costs = count_tiles(rows, wide) * (WIDE + 48), count_tiles(rows, narrow) * (NARROW + 48)
@@ -145,7 +217,32 @@ class ReferenceKernels:
             return out
         return torch.cat((out, out.new_zeros(num_rows - out.shape[0], heads, dim)))
 
+    def copy_pages(self, pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+        offsets = torch.arange(PAGE_SIZE)
+        source, target = ((page.long()[:, None] * PAGE_SIZE + offsets).flatten() for page in (src, dst))
+        pool.index_copy_(1, target, pool.index_select(1, source))
+
+    def letter_logits(
+        self, hidden: torch.Tensor, head: torch.Tensor, ids: torch.Tensor, cap: float | None
+    ) -> torch.Tensor:
+        logits = self.pair_logits(hidden, head.index_select(0, ids))
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def prepare_head(self, head: torch.Tensor) -> None:
+        """All logits are computed."""
+
+    def greedy(self, hidden: torch.Tensor, head: torch.Tensor, prepared: None, excluded: torch.Tensor) -> torch.Tensor:
+        assert excluded.shape == (len(hidden), MAX_EXCLUDED), "ids that a row must not take, -1: none"
+        padded = torch.cat((hidden, hidden[-1:].expand(-len(hidden) % ROW_TILE, -1)))
+        logits = self.linear(padded, head)[: len(hidden)].numpy()
+        for row, ids in zip(logits, excluded.tolist(), strict=True):
+            row[[i for i in ids if i >= 0]] = -np.inf
+        best = logits.argmax(axis=1).astype(np.int32)  # numpy takes the first of equals, and the first NaN
+        best[np.isnan(logits).any(axis=1)] = np.iinfo(np.int32).max
+        return torch.from_numpy(best)
+
     def pair_logits(self, hidden: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """hidden [n, K] . labels [m, K] in float32."""
         products = hidden.float()[:, None, :] * labels.float()[None, :, :]
         while products.shape[-1] > 1:
             half = products.shape[-1] // 2

@@ -13,18 +13,17 @@ So far run in Triton's interpreter only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 import triton
 import triton.language as tl
-from numpy.typing import NDArray
 
 from photocall_engine.kernels.split_plan import SplitPlan
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.words import Words
 
 _LOG2E = 1.4426950408889634
 _COMBINE_HEADS = 4
@@ -45,7 +44,7 @@ class AttentionTile:
 def tile_for(head_dim: int) -> AttentionTile:
     """Unmeasured first guesses for Hopper: what its registers and 227 KB of shared memory hold with least spilling."""
     if head_dim > 256:
-        return AttentionTile(32, 32, 256, fold=False, warps=8, stages=2)
+        return AttentionTile(32, 32, 256, fold=True, warps=8, stages=2)
     if head_dim > 128:
         return AttentionTile(64, 32, 256, fold=True, warps=8, stages=2)
     if head_dim > 64:
@@ -53,101 +52,75 @@ def tile_for(head_dim: int) -> AttentionTile:
     return AttentionTile(64, 64, 256, fold=True, warps=4, stages=3)
 
 
-@dataclass(slots=True)
-class AttentionBuffers:
-    """A plan and the parts of split rows on the device. Allocated once at its largest, so that graphs can hold it;
-    `fill` changes what the next launch reads. Padding rows of q beyond the plan keep what `out` held."""
+@dataclass(frozen=True, slots=True)
+class AttentionParts:
+    """What the items of split rows leave for `_combine`, in room for P parts; used by one layer after another."""
+
+    sum: torch.Tensor  # float32[P, H, D] sum of exp(score - maximum) * v
+    norm: torch.Tensor  # float32[P, H, 2] maximum (in units of log 2) and sum of exp(score - maximum)
+
+    @classmethod
+    def allocate(cls, device: torch.device, room: int, heads: int, head_dim: int) -> AttentionParts:
+        """Room for `room` parts."""
+        return cls(
+            torch.zeros(room, heads, head_dim, dtype=torch.float32, device=device),
+            torch.zeros(room, heads, 2, dtype=torch.float32, device=device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """A plan in words that are on their way to the device. Kernels read at `header` how many items there are and where
+    everything lies, so a captured launch serves every later plan with the same header."""
 
     tile: AttentionTile
     tile_rows: int
-    pages: torch.Tensor  # int32[B] block tables: page ids of the pool that the layer reads
-    bounds: torch.Tensor  # int32[2, R] first visible position of each row, and the end
-    items: torch.Tensor  # int32[I, 3]
-    place_row: torch.Tensor  # int32[I, tile_rows]
-    place_part: torch.Tensor  # int32[I, tile_rows]
-    combine: torch.Tensor  # int32[C, 3]
-    counts: torch.Tensor  # int32[2] items, rows to combine
-    part_sum: torch.Tensor  # float32[P, H, D] sum of exp(score - maximum) * v
-    part_norm: torch.Tensor  # float32[P, H, 2] maximum (in units of log 2) and sum of exp(score - maximum)
-
-    @classmethod
-    def allocate(
-        cls,
-        device: torch.device,
-        *,
-        heads: int,
-        kv_heads: int,
-        head_dim: int,
-        rows: int,
-        pages: int,
-        items: int,
-        parts: int,
-        tile: AttentionTile | None = None,
-    ) -> AttentionBuffers:
-        """Room for `rows` rows, `pages` block-table entries, `items` items and `parts` parts."""
-        tile = tile or tile_for(head_dim)
-        group = heads // kv_heads
-        if group > tile.block_m:
-            raise ValueError(f"{group} query heads to one K/V head do not fit a tile of {tile.block_m}")
-        tile_rows = tile.block_m // group
-
-        def ints(*shape: int) -> torch.Tensor:
-            return torch.zeros(shape, dtype=torch.int32, device=device)
-
-        return cls(
-            tile=tile,
-            tile_rows=tile_rows,
-            pages=ints(pages),
-            bounds=ints(2, rows),
-            items=ints(items, 3),
-            place_row=ints(items, tile_rows),
-            place_part=ints(items, tile_rows),
-            combine=ints(rows, 3),
-            counts=ints(2),
-            part_sum=torch.zeros(parts, heads, head_dim, dtype=torch.float32, device=device),
-            part_norm=torch.zeros(parts, heads, 2, dtype=torch.float32, device=device),
-        )
-
-    def fill(self, rows: VisibleRows, plan: SplitPlan) -> None:
-        """Take over a plan. Raises ValueError with the numbers where it does not fit."""
-        needs = {
-            "rows": (len(rows.lo), self.bounds.shape[1]),
-            "pages": (len(rows.pages), len(self.pages)),
-            "items": (len(plan.items), len(self.items)),
-            "parts": (plan.num_parts, len(self.part_sum)),
-        }
-        for name, (needed, room) in needs.items():
-            if needed > room:
-                raise ValueError(f"an attention plan of {needed} {name} in buffers for {room}")
-        _put(self.pages, rows.pages)
-        _put(self.bounds[0], rows.lo)
-        _put(self.bounds[1], rows.hi)
-        _put(self.items, plan.items)
-        _put(self.place_row, plan.place_row)
-        _put(self.place_part, plan.place_part)
-        _put(self.combine, plan.combine)
-        _put(self.counts, np.array([len(plan.items), len(plan.combine)]))
+    words: Words
+    header: int
+    parts: AttentionParts
 
 
-def attend(q: torch.Tensor, kv: LayerKv, buffers: AttentionBuffers, out: torch.Tensor, programs: int) -> None:
-    """Softmax attention (scale 1) of q [R, H, D] over the planned positions, into out [R, H, D].
+def rows_of_tile(tile: AttentionTile, heads: int, kv_heads: int) -> int:
+    """Rows of one item."""
+    group = heads // kv_heads
+    if group > tile.block_m:
+        raise ValueError(f"{group} query heads to one K/V head do not fit a tile of {tile.block_m}")
+    return tile.block_m // group
+
+
+def lay(
+    rows: VisibleRows, plan: SplitPlan, words: Words, header: int, parts: AttentionParts, tile: AttentionTile
+) -> AttentionPlan:
+    """Put a plan into `words`. Raises WordsFull, or ValueError where its parts do not fit."""
+    if plan.num_parts > len(parts.sum):
+        raise ValueError(f"an attention plan of {plan.num_parts} parts in room for {len(parts.sum)}")
+    places = [
+        words.put(values)
+        for values in (rows.pages, rows.lo, rows.hi, plan.items, plan.place_row, plan.place_part, plan.combine)
+    ]
+    words.write(header, np.array([len(plan.items), len(plan.combine), *places]))
+    return AttentionPlan(tile, plan.tile_rows, words, header, parts)
+
+
+def attend(q: torch.Tensor, kv: LayerKv, plan: AttentionPlan, out: torch.Tensor, programs: int) -> None:
+    """Softmax attention (scale 1) of q [R, H, D] over the planned positions, into out [R, H, D]; rows beyond the plan
+    keep what `out` held.
 
     `programs` per K/V head walk the work list; it changes who computes a row, never its bits.
     """
     _, heads, dim = q.shape
     kv_heads = kv.k.shape[0]
-    tile = buffers.tile
-    if max(kv.k.stride(0), q.numel(), buffers.part_sum.numel()) >= 2**31:
+    tile, parts, words = plan.tile, plan.parts, plan.words.tensor
+    if max(kv.k.stride(0), q.numel(), parts.sum.numel()) >= 2**31:
         raise ValueError("attention counts the elements of one K/V head, of q and of the parts in 32 bits")
     _attend[(programs, kv_heads)](
-        q, kv.k, kv.v, out, buffers.part_sum, buffers.part_norm, buffers.pages, buffers.items, buffers.place_row,
-        buffers.place_part, buffers.bounds, buffers.counts, q.stride(0), kv.k.stride(0), buffers.bounds.shape[1],
-        GROUP=heads // kv_heads, TILE_ROWS=buffers.tile_rows, HEADS=heads, DIM=dim,
+        q, kv.k, kv.v, out, parts.sum, parts.norm, words, plan.header, q.stride(0), kv.k.stride(0),
+        GROUP=heads // kv_heads, TILE_ROWS=plan.tile_rows, HEADS=heads, DIM=dim,
         BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, SPLIT=tile.split,
         PAGE=PAGE_SIZE, FOLD=tile.fold, LOG2E=_LOG2E, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     _combine[(programs, triton.cdiv(heads, _COMBINE_HEADS))](
-        out, buffers.part_sum, buffers.part_norm, buffers.combine, buffers.counts,
+        out, parts.sum, parts.norm, words, plan.header,
         HEADS=heads, DIM=dim, BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_H=_COMBINE_HEADS, num_warps=4,
     )  # fmt: skip
 
@@ -204,29 +177,36 @@ def _one_split(
     return m, l, acc
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["header"])
 def _attend(
-    q, k, v, out, part_sum, part_norm, pages, items, place_row, place_part, bounds, counts, q_stride, kv_stride,
-    num_rows, GROUP: tl.constexpr, TILE_ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr,
-    BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr,
-    FOLD: tl.constexpr, LOG2E: tl.constexpr,
+    q, k, v, out, part_sum, part_norm, words, header, q_stride, kv_stride,
+    GROUP: tl.constexpr, TILE_ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, FOLD: tl.constexpr,
+    LOG2E: tl.constexpr,
 ):  # fmt: skip
     kv_head = tl.program_id(1)
+    head_words = words + header
+    pages = words + tl.load(head_words + 2)
+    lows = words + tl.load(head_words + 3)
+    highs = words + tl.load(head_words + 4)
+    items = words + tl.load(head_words + 5)
+    place_row = words + tl.load(head_words + 6)
+    place_part = words + tl.load(head_words + 7)
     k += kv_head.to(tl.int64) * kv_stride
     v += kv_head.to(tl.int64) * kv_stride
     lane = tl.arange(0, BLOCK_M)
     place = lane // GROUP
     head = kv_head * GROUP + lane % GROUP
     d = tl.arange(0, BLOCK_D)
-    for item in range(tl.program_id(0), tl.load(counts), tl.num_programs(0)):
+    for item in range(tl.program_id(0), tl.load(head_words), tl.num_programs(0)):
         bt_off = tl.load(items + item * 3)
         first = tl.load(items + item * 3 + 1)
         end = tl.load(items + item * 3 + 2)
         row = tl.load(place_row + item * TILE_ROWS + place, mask=place < TILE_ROWS, other=-1)
         part = tl.load(place_part + item * TILE_ROWS + place, mask=place < TILE_ROWS, other=-1)
         live = row >= 0
-        low = tl.load(bounds + row, mask=live, other=0)
-        high = tl.load(bounds + num_rows + row, mask=live, other=0)
+        low = tl.load(lows + row, mask=live, other=0)
+        high = tl.load(highs + row, mask=live, other=0)
         cells = live[:, None] & (d < DIM)[None, :]
         qt = tl.load(q + (row * q_stride + head * DIM)[:, None] + d[None, :], mask=cells, other=0.0)
         if FOLD:
@@ -253,15 +233,16 @@ def _attend(
         tl.store(part_norm + cell * 2 + 1, l, mask=split_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["header"])
 def _combine(
-    out, part_sum, part_norm, combine, counts,
+    out, part_sum, part_norm, words, header,
     HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
 ):  # fmt: skip
+    combine = words + tl.load(words + header + 8)
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     d = tl.arange(0, BLOCK_D)
     cells = (head < HEADS)[:, None] & (d < DIM)[None, :]
-    for entry in range(tl.program_id(0), tl.load(counts + 1), tl.num_programs(0)):
+    for entry in range(tl.program_id(0), tl.load(words + header + 1), tl.num_programs(0)):
         row = tl.load(combine + entry * 3)
         part = tl.load(combine + entry * 3 + 1)
         m = tl.full((BLOCK_H,), float("-inf"), tl.float32)
@@ -275,7 +256,3 @@ def _combine(
             m, l, acc = _fold(m, l, acc, sm, sl, sacc)  # noqa: E741
         target = out + ((row * HEADS + head) * DIM)[:, None] + d[None, :]
         tl.store(target, _normalised(acc, l).to(out.dtype.element_ty), mask=cells)
-
-
-def _put(target: torch.Tensor, values: NDArray[Any]) -> None:
-    target[: len(values)].copy_(torch.from_numpy(np.ascontiguousarray(values, dtype=np.int32)))

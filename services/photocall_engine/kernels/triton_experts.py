@@ -67,6 +67,19 @@ def experts(
     return out
 
 
+def route(logits: torch.Tensor, expert_scale: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Router logits float32[R, E] to expert int32[R, top_k] and share float32[R, top_k]: softmax over all experts, the
+    largest (of equals the lower id), renormalised, times the expert's scale [E]. Rows of NaN go to the first ones."""
+    rows, count = logits.shape
+    expert = torch.empty(rows, top_k, dtype=torch.int32, device=logits.device)
+    share = torch.empty(rows, top_k, dtype=torch.float32, device=logits.device)
+    _route[(rows,)](
+        logits, expert_scale, expert, share, count,
+        TOP_K=top_k, BLOCK_E=triton.next_power_of_2(count), BLOCK_K=triton.next_power_of_2(top_k), num_warps=1,
+    )  # fmt: skip
+    return expert, share
+
+
 def _grouped(x: torch.Tensor, weight: torch.Tensor, tiles: ExpertTiles, *, rows_per_place: int) -> torch.Tensor:
     """Place p of the result [A, N] is row p // rows_per_place of x [., K] times its expert's weight of [E, N, K]."""
     count, n, k = weight.shape
@@ -119,3 +132,30 @@ def _mix(given, experts_, share, out, width, TOP_K: tl.constexpr, BLOCK_E: tl.co
         total = tl.fma(value, weight + tl.zeros_like(value), total)
         last = expert
     tl.store(out + row.to(tl.int64) * width + i, total.to(out.dtype.element_ty), mask=i < width)
+
+
+@triton.jit
+def _route(
+    logits, expert_scale, expert, share, count, TOP_K: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_K: tl.constexpr
+):
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK_E)
+    choice = tl.arange(0, BLOCK_K)
+    logit = tl.load(logits + row * count + i, mask=i < count, other=-1e30)
+    # the sum over all experts cancels when the chosen shares are renormalised
+    size = tl.exp(logit - tl.max(logit, 0))
+    left = tl.where((i < count) & (size == size), size, -1.0)
+    ids = tl.zeros((BLOCK_K,), tl.int32)
+    sizes = tl.zeros((BLOCK_K,), tl.float32)
+    total = tl.zeros((), tl.float32)
+    for place in range(TOP_K):
+        largest = tl.max(left, 0)
+        best = tl.min(tl.where(left == largest, i, BLOCK_E), 0)
+        best = tl.minimum(best, count - 1)
+        left = tl.where(i == best, -2.0, left)
+        ids = tl.where(choice == place, best, ids)
+        sizes = tl.where(choice == place, largest, sizes)
+        total = total + largest
+    scale = tl.load(expert_scale + ids, mask=choice < TOP_K, other=0.0).to(tl.float32)
+    tl.store(expert + row * TOP_K + choice, ids, mask=choice < TOP_K)
+    tl.store(share + row * TOP_K + choice, sizes / total * scale, mask=choice < TOP_K)

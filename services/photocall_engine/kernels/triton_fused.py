@@ -146,6 +146,16 @@ def embed(
     return out
 
 
+def copy_pages(pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
+    """In each of pool [N, slots, D], page src[i] to page dst[i] (int32); no page is both."""
+    count, _, dim = pool.shape
+    if len(src):
+        block = min(_WIDE, triton.next_power_of_2(PAGE_SIZE * dim))
+        _copy_pages[(len(src), count)](
+            pool, src, dst, pool.stride(0), SIZE=PAGE_SIZE * dim, BLOCK=block, num_warps=4
+        )  # fmt: skip
+
+
 def _warps(block: int) -> int:
     return min(8, max(1, block // 256))
 
@@ -275,3 +285,13 @@ def _embed(tokens, table, soft_idx, arena, out, width, scale, BLOCK: tl.constexp
     word = tl.load(table + token * width + n, mask=inside & (soft < 0), other=0.0).to(tl.float32) * scale
     picture = tl.load(arena + soft * width + n, mask=inside & (soft >= 0), other=0.0).to(tl.float32)
     tl.store(out + row * width + n, tl.where(soft < 0, word, picture).to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _copy_pages(pool, src, dst, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    base = pool + tl.program_id(1).to(tl.int64) * stride
+    source = base + tl.load(src + tl.program_id(0)).to(tl.int64) * SIZE
+    target = base + tl.load(dst + tl.program_id(0)).to(tl.int64) * SIZE
+    for start in range(0, SIZE, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        tl.store(target + i, tl.load(source + i, mask=i < SIZE), mask=i < SIZE)

@@ -1,8 +1,9 @@
 """The text decoder of Gemma 4, over rows: K/V of all rows first, then every row attends through its block table.
 
-Padding rows at the end of a batch only fill up the linears; they never touch a pool. From inside the last layer that
-writes K/V on, only the rows that somebody reads are computed. What the layers do is written in the paper's terms; how
-is the kernels' business.
+`lower` runs every row up to the K/V of the last layer that writes any; from there on `upper` runs only the rows that
+somebody reads. Padding is rows like others, on page 0. What the layers do is written in the paper's terms; how is the
+kernels' business. No step asks the device anything, so both parts can be captured in graphs over `DeviceRows` that stay
+where they are.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import Any
 
 import torch
 
-from photocall_engine.kernels import Kernels
+from photocall_engine.kernels import HeadShape, Kernels
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.config import LayerConfig, LayerKind, TextConfig
-from photocall_engine.model.text_weights import ExpertWeights, LayerWeights, TextWeights
+from photocall_engine.model.text_weights import ExpertWeights, TextWeights
 
 
 @dataclass(frozen=True, slots=True)
 class KindRows:
-    """What depends on the layer kind: the attention plan and where K/V go. Made by the runner."""
+    """What depends on the layer kind: the attention plan and where K/V go. Made by `RowBuffers`."""
 
     plan: Any
     slot: torch.Tensor  # [W] slots of this kind's pool, for rows `write_row`
@@ -30,16 +31,25 @@ class KindRows:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRows:
-    """A RowBatch on the device, padded to the kernels' row tile. Made by the runner."""
+    """A RowBatch on the device, with null rows up to the wanted size. int32. Made by `RowBuffers`."""
 
     tokens: torch.Tensor  # [R] the pad id at picture rows
     pos: torch.Tensor  # [R]
-    soft_row: torch.Tensor  # [S] rows that take a soft token ...
-    soft_idx: torch.Tensor  # [S] ... from this row of the arena
-    write_row: torch.Tensor  # [W] rows whose K/V are written: all but padding, then the extra ones
+    soft_idx: torch.Tensor  # [R] row of the arena that replaces the embedding, or -1
+    write_row: torch.Tensor  # [W] rows whose K/V are written: 0, 1, ..., then the extra ones
     kinds: Mapping[LayerKind, KindRows]
-    read: torch.Tensor  # [Q] rows that are read, padded like R; empty: nobody reads
+    read: torch.Tensor  # [Q] rows that are read; empty: nobody reads
+    read_pos: torch.Tensor  # [Q] their positions
+    read_place: torch.Tensor  # [Q] 0, 1, ...
     read_plans: Mapping[LayerKind, Any]  # attention plans of the read rows alone
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What `upper` needs from `lower`."""
+
+    hidden: torch.Tensor  # [R, hidden] as the last K/V-writing layer finds it
+    per_layer: torch.Tensor | None  # [R, layers from that one on, per_layer_size]
 
 
 class TextDecoder:
@@ -49,140 +59,163 @@ class TextDecoder:
         self.config = config
         self.weights = weights
         self.kernels = kernels
-        dtype = weights.embedding.dtype
-        self._embed_scale = torch.tensor(math.sqrt(config.hidden_size)).to(dtype)
-        self._per_layer_scale = torch.tensor(math.sqrt(config.per_layer_size)).to(dtype)
-        self._frequencies = {kind: _frequencies(config, kind) for kind in config.rope}
+        dtype, device = weights.embedding.dtype, weights.embedding.device
+        # rounded to the weights' type before multiplying
+        self._embed_scale = float(torch.tensor(math.sqrt(config.hidden_size)).to(dtype))
+        self._per_layer_scale = float(torch.tensor(math.sqrt(config.per_layer_size)).to(dtype))
+        self._frequencies = {kind: _frequencies(config, kind).to(device) for kind in config.rope}
+        self._prepared_head = kernels.prepare_head(weights.head)
 
     def forward(self, rows: DeviceRows, arena: torch.Tensor, pools: KvPools) -> torch.Tensor:
         """Write K/V of all rows; return the normed hidden states of the read rows [Q, hidden]."""
-        state = self._embed(rows, arena)
-        for layer, weights in zip(self.config.layers, self.weights.layers, strict=True):
-            if not self._layer(layer, weights, state, pools):
-                return state.hidden
-        return self.kernels.rms_norm(state.hidden, self.weights.norm, self.config.eps)
+        carried = self.lower(rows, arena, pools)
+        return self.upper(rows, carried, pools) if len(rows.read) else carried.hidden[:0]
+
+    def lower(self, rows: DeviceRows, arena: torch.Tensor, pools: KvPools) -> Carried:
+        """All rows, up to the K/V of the last layer that writes any."""
+        config, kernels, last = self.config, self.kernels, self.config.last_writer
+        hidden = self._embed(rows, arena)
+        per_layer = self._per_layer_inputs(rows.tokens, hidden)
+        turns = self._turns(rows.pos)
+        normed = kernels.rms_norm(hidden, self.weights.layers[0].input_norm, config.eps)
+        for layer, weights in zip(config.layers[:last], self.weights.layers, strict=False):
+            of_kind = rows.kinds[layer.kind]
+            q = kernels.turn_and_write(
+                kernels.linear(normed, weights.qkv),
+                weights.q_norm,
+                weights.k_norm,
+                turns[layer.kind],
+                config.eps,
+                pools.layer(layer.index),
+                rows.write_row,
+                of_kind.slot,
+                HeadShape(config.num_heads, layer.num_kv_heads, layer.head_dim),
+            )
+            gate = None if per_layer is None else per_layer[:, layer.index]
+            hidden, normed = self._behind_queries(layer, q, hidden, gate, of_kind.plan, pools)
+        layer, weights = config.layers[last], self.weights.layers[last]
+        kernels.turn_and_write(
+            kernels.linear(normed, weights.qkv[config.num_heads * layer.head_dim :]),
+            None,
+            weights.k_norm,
+            turns[layer.kind],
+            config.eps,
+            pools.layer(last),
+            rows.write_row,
+            rows.kinds[layer.kind].slot,
+            HeadShape(0, layer.num_kv_heads, layer.head_dim),
+        )
+        return Carried(hidden, None if per_layer is None else per_layer[:, last:])
+
+    def upper(self, rows: DeviceRows, carried: Carried, pools: KvPools) -> torch.Tensor:
+        """The read rows, from the queries of the last K/V-writing layer on: [Q, hidden], normed."""
+        config, kernels, last = self.config, self.kernels, self.config.last_writer
+        hidden = carried.hidden.index_select(0, rows.read)
+        per_layer = None if carried.per_layer is None else carried.per_layer.index_select(0, rows.read)
+        turns = self._turns(rows.read_pos)
+        normed = kernels.rms_norm(hidden, self.weights.layers[last].input_norm, config.eps)
+        for layer, weights in zip(config.layers[last:], self.weights.layers[last:], strict=True):
+            q = kernels.turn_and_write(
+                kernels.linear(normed, weights.qkv[: config.num_heads * layer.head_dim]),
+                weights.q_norm,
+                None,
+                turns[layer.kind],
+                config.eps,
+                None,
+                rows.read_place,
+                rows.read_place,
+                HeadShape(config.num_heads, 0, layer.head_dim),
+            )
+            gate = None if per_layer is None else per_layer[:, layer.index - last]
+            hidden, normed = self._behind_queries(layer, q, hidden, gate, rows.read_plans[layer.kind], pools)
+        return normed
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[n, vocabulary], softcapped float32. Rows padded to the row tile."""
-        return self.softcap(self.kernels.linear(hidden, self.weights.head).float())
-
-    def label_logits(self, hidden: torch.Tensor, label_ids: torch.Tensor) -> torch.Tensor:
-        """[n, m] of the labels alone; the bits of a pair depend on nothing else."""
-        return self.softcap(self.kernels.pair_logits(hidden, self.weights.head.index_select(0, label_ids)))
-
-    def softcap(self, logits: torch.Tensor) -> torch.Tensor:
-        """cap * tanh(x / cap), where the model has a cap."""
+        logits = self.kernels.linear(hidden, self.weights.head, out_dtype=torch.float32)
         cap = self.config.softcap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
-    def _embed(self, rows: DeviceRows, arena: torch.Tensor) -> _State:
-        hidden = self.weights.embedding.index_select(0, rows.tokens) * self._embed_scale
-        if len(rows.soft_row):
-            hidden.index_copy_(0, rows.soft_row, arena.index_select(0, rows.soft_idx))
-        angles = {kind: torch.outer(rows.pos.float(), inverse) for kind, inverse in self._frequencies.items()}
-        turns = {kind: (angle.cos(), angle.sin()) for kind, angle in angles.items()}
-        plans = {kind: kind_rows.plan for kind, kind_rows in rows.kinds.items()}
-        return _State(rows, hidden, turns, plans, self._per_layer_inputs(rows.tokens, hidden))
+    def label_logits(self, hidden: torch.Tensor, label_ids: torch.Tensor) -> torch.Tensor:
+        """[n, m] of the labels alone, softcapped float32; the bits of a pair depend on nothing else."""
+        return self.kernels.letter_logits(hidden, self.weights.head, label_ids, self.config.softcap)
+
+    def greedy(self, hidden: torch.Tensor, excluded: torch.Tensor) -> torch.Tensor:
+        """int32[n]: the token of the largest logit, none of excluded int32[n, 3] (-1: none), ties to the lowest."""
+        return self.kernels.greedy(hidden, self.weights.head, self._prepared_head, excluded)
+
+    def _embed(self, rows: DeviceRows, arena: torch.Tensor) -> torch.Tensor:
+        return self.kernels.embed(rows.tokens, self.weights.embedding, self._embed_scale, rows.soft_idx, arena)
+
+    def _turns(self, pos: torch.Tensor) -> dict[LayerKind, tuple[torch.Tensor, torch.Tensor]]:
+        angles = {kind: torch.outer(pos.float(), inverse) for kind, inverse in self._frequencies.items()}
+        return {kind: (angle.cos(), angle.sin()) for kind, angle in angles.items()}
 
     def _per_layer_inputs(self, tokens: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor | None:
         """[R, layers, per_layer_size]: what each layer's gate lets through."""
-        size, weights = self.config.per_layer_size, self.weights
-        if not size:
+        weights = self.weights
+        if not self.config.per_layer_size:
             return None
         assert weights.per_layer_table is not None
         assert weights.per_layer_projection is not None
-        projected = self.kernels.linear(embedded, weights.per_layer_projection) * self.config.hidden_size**-0.5
-        projected = self.kernels.rms_norm(
-            projected.view(len(tokens), -1, size), weights.per_layer_norm, self.config.eps
+        assert weights.per_layer_norm is not None
+        return self.kernels.per_layer_inputs(
+            self.kernels.linear(embedded, weights.per_layer_projection),
+            tokens,
+            weights.per_layer_table,
+            weights.per_layer_norm,
+            self.config.eps,
+            projection_scale=self.config.hidden_size**-0.5,
+            table_scale=self._per_layer_scale,
         )
-        looked_up = weights.per_layer_table.index_select(0, tokens) * self._per_layer_scale
-        return torch.mul(projected + looked_up.view_as(projected), 2.0**-0.5)
 
-    def _layer(self, layer: LayerConfig, weights: LayerWeights, state: _State, pools: KvPools) -> bool:
-        """One layer, in place on `state`. False: nobody reads, and all K/V are written."""
-        kernels, eps = self.kernels, self.config.eps
-        width = self.config.num_heads * layer.head_dim
-        normed = kernels.rms_norm(state.hidden, weights.input_norm, eps)
-        if layer.index == self.config.last_writer:
-            self._write(layer, weights, kernels.linear(normed, weights.qkv[width:]), state, pools)
-            if not len(state.rows.read):
-                return False
-            normed = normed.index_select(0, state.rows.read)
-            state.keep_read()
-            q = kernels.linear(normed, weights.qkv[:width])
-        else:
-            stacked = kernels.linear(normed, weights.qkv)
-            q = stacked[:, :width]
-            if layer.writes_kv:
-                self._write(layer, weights, stacked[:, width:], state, pools)
-        q = kernels.rms_norm(q.view(len(q), -1, layer.head_dim), weights.q_norm, eps)
-        q = kernels.rope(q, *state.turns[layer.kind])
-        attended = kernels.attend(q, pools.layer(layer.kv_layer), state.plans[layer.kind])
-        out = kernels.linear(attended.view(-1, width), weights.o)
-        state.hidden = kernels.norm_add(state.hidden, out, weights.post_attention_norm, eps)
-
-        normed = kernels.rms_norm(state.hidden, weights.pre_feedforward_norm, eps)
-        wide = kernels.geglu(kernels.linear(normed, weights.gate), kernels.linear(normed, weights.up))
-        out = kernels.linear(wide, weights.down)
+    def _behind_queries(
+        self,
+        layer: LayerConfig,
+        q: torch.Tensor,
+        hidden: torch.Tensor,
+        per_layer: torch.Tensor | None,
+        plan: Any,
+        pools: KvPools,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The rest of a layer: the stream behind it, and what the next layer's linears (or the head) read."""
+        kernels, eps, weights = self.kernels, self.config.eps, self.weights.layers[layer.index]
+        attended = kernels.attend(q, pools.layer(layer.kv_layer), plan)
+        out = kernels.linear(attended.flatten(1), weights.o)
+        hidden, normed = kernels.norm_add(
+            hidden, out, weights.post_attention_norm, eps, next_weight=weights.pre_feedforward_norm
+        )
+        wide = kernels.linear(normed, weights.gate_up)
+        width = layer.intermediate_size
+        out = kernels.linear(kernels.geglu(wide[:, :width], wide[:, width:]), weights.down)
         if weights.experts is not None:
-            out = self._with_experts(weights.experts, state.hidden, out)
-        state.hidden = kernels.norm_add(state.hidden, out, weights.post_feedforward_norm, eps)
-
-        if state.per_layer is not None:
+            out = self._with_experts(weights.experts, hidden, out)
+        norm = weights.post_feedforward_norm
+        if per_layer is not None:
             assert weights.per_layer_gate is not None
             assert weights.per_layer_projection is not None
             assert weights.per_layer_norm is not None
-            gate = kernels.linear(state.hidden, weights.per_layer_gate)
-            gated = kernels.geglu(gate, state.per_layer[:, layer.index])
-            out = kernels.linear(gated, weights.per_layer_projection)
-            state.hidden = kernels.norm_add(state.hidden, out, weights.per_layer_norm, eps)
-        state.hidden = state.hidden.mul_(weights.scalar)
-        return True
+            hidden, _ = kernels.norm_add(hidden, out, norm, eps)
+            gated = kernels.geglu(kernels.linear(hidden, weights.per_layer_gate), per_layer)
+            out, norm = kernels.linear(gated, weights.per_layer_projection), weights.per_layer_norm
+        return kernels.norm_add(hidden, out, norm, eps, scalar=weights.scalar, next_weight=self._norm_behind(layer))
+
+    def _norm_behind(self, layer: LayerConfig) -> torch.Tensor:
+        """What the stream is normed with after a layer."""
+        behind = self.weights.layers[layer.index + 1 : layer.index + 2]
+        return behind[0].input_norm if behind else self.weights.norm
 
     def _with_experts(self, weights: ExpertWeights, residual: torch.Tensor, mlp_out: torch.Tensor) -> torch.Tensor:
         """The MLP's output and the experts', each normed, added. Router and experts read the residual."""
         kernels, config = self.kernels, self.config
         assert config.experts is not None
         seen = kernels.rms_norm(residual, None, config.eps).mul_(weights.router_scale).mul_(config.hidden_size**-0.5)
-        shares = torch.softmax(kernels.linear(seen, weights.router).float(), dim=-1)
-        chosen = shares.sort(dim=-1, descending=True, stable=True)  # equal shares: the lower expert first
-        expert = chosen.indices[:, : config.experts.top_k]
-        share = chosen.values[:, : config.experts.top_k]
-        share = share / share.sum(-1, keepdim=True) * weights.expert_scale[expert]
+        logits = kernels.linear(seen, weights.router, out_dtype=torch.float32)
+        expert, share = kernels.route(logits, weights.expert_scale, config.experts.top_k)
         normed = kernels.rms_norm(residual, weights.pre_norm, config.eps)
         out = kernels.experts(normed, weights.gate_up, weights.down, expert, share)
         mlp_out = kernels.rms_norm(mlp_out, weights.mlp_norm, config.eps)
-        return kernels.norm_add(mlp_out, out, weights.post_norm, config.eps)
-
-    def _write(
-        self, layer: LayerConfig, weights: LayerWeights, stacked: torch.Tensor, state: _State, pools: KvPools
-    ) -> None:
-        kernels, eps = self.kernels, self.config.eps
-        heads = stacked.view(len(stacked), -1, layer.head_dim)
-        k_raw = heads[:, : layer.num_kv_heads]
-        v_raw = k_raw if layer.k_eq_v else heads[:, layer.num_kv_heads :]
-        k = kernels.rope(kernels.rms_norm(k_raw, weights.k_norm, eps), *state.turns[layer.kind])
-        v = kernels.rms_norm(v_raw, None, eps)
-        kernels.write_kv(pools.layer(layer.index), k, v, state.rows.write_row, state.rows.kinds[layer.kind].slot)
-
-
-@dataclass(slots=True)
-class _State:
-    """What changes on the way up."""
-
-    rows: DeviceRows
-    hidden: torch.Tensor
-    turns: dict[LayerKind, tuple[torch.Tensor, torch.Tensor]]
-    plans: Mapping[LayerKind, Any]
-    per_layer: torch.Tensor | None
-
-    def keep_read(self) -> None:
-        """From here on only the read rows."""
-        read = self.rows.read
-        self.hidden = self.hidden.index_select(0, read)
-        self.turns = {k: (cos.index_select(0, read), sin.index_select(0, read)) for k, (cos, sin) in self.turns.items()}
-        self.per_layer = None if self.per_layer is None else self.per_layer.index_select(0, read)
-        self.plans = self.rows.read_plans
+        return kernels.norm_add(mlp_out, out, weights.post_norm, config.eps)[0]
 
 
 def _frequencies(config: TextConfig, kind: LayerKind) -> torch.Tensor:

@@ -39,8 +39,7 @@ class LayerWeights:
     o: torch.Tensor
     post_attention_norm: torch.Tensor
     pre_feedforward_norm: torch.Tensor
-    gate: torch.Tensor
-    up: torch.Tensor
+    gate_up: torch.Tensor  # [2 * width, hidden], gate first
     down: torch.Tensor
     post_feedforward_norm: torch.Tensor
     scalar: torch.Tensor  # [1]
@@ -67,7 +66,7 @@ class TextWeights:
         """Every matrix that rows are multiplied with."""
         found = [self.head] if self.per_layer_projection is None else [self.head, self.per_layer_projection]
         for layer in self.layers:
-            found += [layer.qkv, layer.o, layer.gate, layer.up, layer.down]
+            found += [layer.qkv, layer.o, layer.gate_up, layer.down]
             if layer.per_layer_gate is not None and layer.per_layer_projection is not None:
                 found += [layer.per_layer_gate, layer.per_layer_projection]
             if layer.experts is not None:
@@ -122,8 +121,7 @@ def _allocate_layer(maker: _Maker, text: TextConfig, layer: LayerConfig) -> Laye
         o=at.make("self_attn.o_proj.weight", hidden, q_width),
         post_attention_norm=at.make("post_attention_layernorm.weight", hidden),
         pre_feedforward_norm=at.make("pre_feedforward_layernorm.weight", hidden),
-        gate=at.make("mlp.gate_proj.weight", wide, hidden),
-        up=at.make("mlp.up_proj.weight", wide, hidden),
+        gate_up=at.stack({"mlp.gate_proj.weight": wide, "mlp.up_proj.weight": wide}, hidden),
         down=at.make("mlp.down_proj.weight", hidden, wide),
         post_feedforward_norm=at.make("post_feedforward_layernorm.weight", hidden),
         scalar=at.make("layer_scalar", 1),
