@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,20 +25,23 @@ class NotReadyError(RuntimeError):
 
 
 @contextmanager
-def running() -> Iterator[str]:
-    """`photocall up` on a free port with a state directory of its own; yields the address, leaves nothing behind."""
+def running(settings: Mapping[str, str] | None = None, start_timeout_s: float = START_TIMEOUT_S) -> Iterator[str]:
+    """`photocall up` on a free port with a state directory of its own; yields the address, leaves nothing behind.
+
+    `settings` are environment variables beside those of this process.
+    """
     with tempfile.TemporaryDirectory(prefix="photocall-") as directory:
-        yield from _running(Path(directory))
+        yield from _running(Path(directory), os.environ | dict(settings or {}), start_timeout_s)
 
 
-def _running(data: Path) -> Iterator[str]:
+def _running(data: Path, environ: dict[str, str], start_timeout_s: float) -> Iterator[str]:
     port = free_port("127.0.0.1")
     log = data / "up.log"
     with log.open("wb") as out:
-        command = [str(Path(sys.executable).parent / "photocall"), "up", "--port", str(port), "--data", str(data)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        command = [sys.executable, "-m", "photocall.cli", "up", "--port", str(port), "--data", str(data)]
+        process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     try:
-        if not wait_ready(f"http://127.0.0.1:{port}", process):
+        if not wait_ready(f"http://127.0.0.1:{port}", process, start_timeout_s):
             print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-30:]), file=sys.stderr)
             raise NotReadyError("photocall did not become ready; the end of its log is above")
         yield f"http://127.0.0.1:{port}"
@@ -50,8 +54,9 @@ def _running(data: Path) -> Iterator[str]:
             process.wait()
 
 
-def wait_ready(address: str, process: subprocess.Popen[bytes]) -> bool:
-    deadline = time.monotonic() + START_TIMEOUT_S
+def wait_ready(address: str, process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Whether it became ready in time; False as soon as the process has ended."""
+    deadline = time.monotonic() + timeout_s
     with httpx.Client(trust_env=False) as client:
         while time.monotonic() < deadline and process.poll() is None:
             try:

@@ -93,7 +93,7 @@ TINY: dict[str, Any] = {
         "num_attention_heads": 3,
         "num_key_value_heads": 3,
         "head_dim": 16,
-        "position_embedding_size": 64,
+        "position_embedding_size": 256,
     },
 }
 

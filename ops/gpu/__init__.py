@@ -1,0 +1,1 @@
+"""What an operator runs on a machine with a GPU before serving from it."""

@@ -1,0 +1,164 @@
+"""The GPU session without a GPU: its order, its limits, what it writes; and what steps make of their figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ops.gpu import same_bits, session, traces, tune
+from ops.gpu.steps import STEPS, Step
+from photocall_engine.kernels.matmul_table import MatmulPlan
+
+
+def step(name: str, code: str, limit_s: float = 20.0) -> Step:
+    return Step(name, name, limit_s, ("-c", code, "{out}", "{work}"))
+
+
+def summary(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    return found
+
+
+WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('{\"value\": 3}'); print('said')"
+
+
+def test_a_step_that_fails_is_noted_and_the_next_one_runs(tmp_path: Path) -> None:
+    out, work = tmp_path / "out", tmp_path / "work"
+    steps = [step("broken", "print('no such kernel'); raise SystemExit(7)"), step("sound", WRITES)]
+    done = session.run_steps(steps, out, work, 60)
+    assert [(each.name, each.state, each.status) for each in done] == [("broken", "failed", 7), ("sound", "ok", 0)]
+    assert "no such kernel" in done[0].log_end
+    assert (out / "sound.log").read_text() == "said\n"
+    written = summary(out)
+    assert [each["state"] for each in written["steps"]] == ["failed", "ok"]
+    assert written["figures"] == {"sound": {"value": 3}}
+
+
+def test_a_step_out_of_time_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    child = "import time, pathlib, sys; time.sleep(1.5); pathlib.Path(sys.argv[1]).touch()"
+    code = (
+        "import subprocess, sys, time; print('begun', flush=True);"
+        f"subprocess.Popen([sys.executable, '-c', {child!r}, sys.argv[2] + '/alive']); time.sleep(30)"
+    )
+    began = time.monotonic()
+    [done] = session.run_steps([step("endless", code, limit_s=1.0)], tmp_path, tmp_path, 60)
+    assert (done.state, done.status) == ("timeout", None)
+    assert "begun" in done.log_end
+    assert time.monotonic() - began < 15
+    time.sleep(1.0)
+    assert not (tmp_path / "alive").exists()
+
+
+def test_what_does_not_fit_into_the_total_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "LEAST_S", 0.5)
+    steps = [step("long", "import time; time.sleep(30)"), step("late", WRITES)]
+    done = session.run_steps(steps, tmp_path, tmp_path, 1.0)
+    assert [each.state for each in done] == ["timeout", "skipped"]
+    assert [each["state"] for each in summary(tmp_path)["steps"]] == ["timeout", "skipped"]
+
+
+def test_figures_cut_off_in_the_middle_do_not_hide_the_others(tmp_path: Path) -> None:
+    half = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('{\"value\": ')"
+    session.run_steps([step("half", half), step("whole", WRITES)], tmp_path, tmp_path, 60)
+    assert "not JSON" in summary(tmp_path)["figures"]["half"]
+    assert summary(tmp_path)["figures"]["whole"] == {"value": 3}
+
+
+def test_an_unknown_step_stops_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        session.main(["--steps", "tests,tset", "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_steps_run_modules_that_exist_and_take_these_arguments() -> None:
+    assert len({each.name for each in STEPS}) == len(STEPS)
+    for each in STEPS:
+        flag, module, *arguments = each.command
+        assert flag == "-m"
+        assert importlib.util.find_spec(module) is not None, module
+        if module.startswith("ops."):
+            source = Path(cast(str, importlib.util.find_spec(module).origin)).read_text()  # type: ignore[union-attr]
+            assert [word for word in arguments if word.startswith("--") and f'"{word}"' not in source] == []
+
+
+def kernel(name: str, start: float, end: float) -> Any:
+    return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start, end=end))
+
+
+def test_a_trace_counts_overlapping_kernels_once_and_gaps_by_length() -> None:
+    events = [kernel("mm", 0, 100), kernel("mm", 90, 150), kernel("norm", 160, 200), kernel("mm", 350, 400)]
+    found = traces.summed(events)
+    assert (found["kernels"], found["busy_ms"]) == (4, 0.24)
+    assert found["busy_share"] == 0.6
+    assert found["gaps"] == {">=5us": {"count": 1, "ms": 0.01}, ">=100us": {"count": 1, "ms": 0.15}}
+    assert [(top["name"], top["count"], top["ms"]) for top in found["top"]] == [("mm", 3, 0.21), ("norm", 1, 0.04)]
+
+
+@dataclass
+class FakeClock:
+    """cuBLAS takes 1; a plan takes longer the further it is from the one that is best."""
+
+    best: MatmulPlan
+
+    def seconds(self, m: int, plan: MatmulPlan | None) -> float:
+        if plan is None:
+            return 1.0
+        if plan.form == "plain":
+            raise RuntimeError("out of shared memory")
+        tile, wanted = (plan.few, self.best.few) if m <= plan.few_rows else (plan.many, self.best.many)
+        return 1.0 + abs(plan.splits - self.best.splits) + (plan.block_k != self.best.block_k) + (tile != wanted)
+
+    def same_bits(self, plan: MatmulPlan) -> bool:
+        return plan != self.best
+
+
+def test_the_tuner_finds_the_best_plan_and_says_what_could_not_run() -> None:
+    sums = next(plan for plan in tune.sum_plans(2560, 10240) if (plan.splits, plan.block_k) == (4, 128))
+    best = replace(sums, few=tune.FEW_TILES[1], many=tune.MANY_TILES[2])
+    prepared: list[int] = []
+    found = tune.propose(2560, 10240, FakeClock(best), lambda plans: prepared.append(len(plans)))
+    assert found["plan"]["splits"] == 4
+    assert found["plan"]["few"] == {"block_m": 64, "block_n": 32, "warps": 4, "stages": 4}
+    assert found["plan"]["many"]["block_n"] == 256
+    assert found["score"] == 1.0
+    assert found["same_bits"] is False
+    assert "RuntimeError" in found["failed"][0]
+    assert sum(prepared) <= 40  # each is compiled for every weight shape
+
+
+def test_the_tuner_knows_every_linear_of_the_decoder() -> None:
+    assert set(tune.weight_shapes("31b")) == {(16384, 5376), (5376, 8192), (18432, 5376), (5376, 16384),
+        (43008, 5376), (5376, 21504)}  # fmt: skip
+    e4b = set(tune.weight_shapes("e4b"))
+    assert {(20480, 2560), (2560, 10240), (256, 2560), (2560, 256), (256 * 42, 2560), (3072, 2560)} <= e4b
+
+
+def test_the_same_requests_in_any_company_have_the_same_answers() -> None:
+    found = same_bits.compare("tiny", "cpu", 5)
+    assert set(found["different"]) == {"together", "cached", "one at a time", "in steps of 128 rows"}
+    assert not any(found["different"].values())
+
+
+def test_an_answer_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = same_bits._one_by_one
+    monkeypatch.setattr(same_bits, "_one_by_one", lambda stand, requests: one_by_one(stand, requests) | {"job-1": {}})
+    made: list[str] = []
+    monkeypatch.setattr(same_bits, "print", lambda text: made.append(text), raising=False)
+    assert same_bits.main(["--shape", "tiny", "--device", "cpu", "--requests", "3"]) == 1
+    [shown] = made
+    assert json.loads(shown)["different"]["one at a time"] >= 1
+
+
+def test_nothing_here_runs_without_a_gpu_as_if_it_had_one(capsys: pytest.CaptureFixture[str]) -> None:
+    if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
+        pytest.skip("there is one")
+    assert tune.main([]) == 2
+    assert "CUDA" in capsys.readouterr().err
