@@ -72,7 +72,8 @@ start_daemon() {
     echo $! >"$PID"
     for _ in $(seq 150); do
         answers && return
-        started_here || fail "dockerd ended at once"
+        # not started_here: until setsid and nohup have handed over, the process has their names
+        kill -0 "$(cat "$PID")" 2>/dev/null || fail "dockerd ended at once"
         sleep 0.2
     done
     fail "dockerd does not answer after 30 s"
