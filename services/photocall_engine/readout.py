@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from photocall.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer, TextAnswer
 from photocall.questions import Choice, Json, Noul, Score, Text
+from photocall_engine.detokenizer import Detokenizer
 from photocall_engine.prompt import option_codes
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
@@ -157,8 +158,8 @@ class TextReader:
         self._logprob = 0.0
         self.answer: Mapping[str, Any] | None = None
         self.output_tokens = 0
-        self.text = ""  # what has been decoded so far, a character cut in two by its last token left out
-        self._told = 0  # characters of it that `news` has given
+        self._said = Detokenizer(tokenizer)
+        self._told = 0  # characters of the text that `news` has given
 
     def begin(self) -> list[Want]:
         return [Want((), Logits())]
@@ -173,10 +174,10 @@ class TextReader:
         tokens = path if ended else (*path, token)
         self.output_tokens = len(tokens)
         truncated = not ended and len(tokens) >= self._max_tokens
-        text = self._tokenizer.decode(list(tokens))
-        if ended or truncated or not text.endswith("\N{REPLACEMENT CHARACTER}"):
-            self.text = text
+        if not ended:
+            self._said.add(token)
         if ended or truncated:
+            self._said.finish()
             answer: TextAnswer = {
                 "type": "text",
                 "text": self.text,
@@ -189,6 +190,11 @@ class TextReader:
 
     def longest(self) -> int:
         return self._max_tokens - 1
+
+    @property
+    def text(self) -> str:
+        """What has been decoded so far, a character that is only begun left out."""
+        return self._said.text
 
     def news(self) -> tuple[int, str] | None:
         """(offset, text) by which it has grown since the last call; None if it has not."""
