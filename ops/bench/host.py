@@ -50,6 +50,7 @@ class NullRunner:
     def __init__(self, vocab_size: int) -> None:
         logits = np.random.default_rng(0).normal(0.0, 1.0, vocab_size).astype(np.float32)
         self._logits = logits
+        self._said = vocab_size // 2  # an ordinary token
         self.batch: RowBatch | None = None
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
@@ -76,6 +77,13 @@ class NullRunner:
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
         """The same for every row."""
         return np.full(len(rows), int(self._logits.argmax()), dtype=np.int32)
+
+    def may_say(self, allowed: NDArray[np.bool_]) -> None:
+        """Nothing."""
+
+    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        """The same for every row."""
+        return np.full(len(rows), self._said, np.int32), np.full(len(rows), -0.5, np.float32)
 
     def enable_graphs(self) -> bool:
         """None."""

@@ -35,7 +35,7 @@ from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.prompt import PROMPT_VERSION
-from photocall_engine.readout import Floats, Letters, TextReader
+from photocall_engine.readout import Floats, Greedy, Letters, Logits, TextReader
 from photocall_engine.rows import Ints
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.scheduler import Scheduler
@@ -280,7 +280,7 @@ def collect(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
 
 
 def _read(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
-    """One call for all letters, of the labels that anybody asked for, and one for all whole rows."""
+    """One call for all letters, of the labels that anybody asked for, one for all next tokens, one for whole rows."""
     letters = {row: part.reads.ids for row, part in enumerate(step.readers) if isinstance(part.reads, Letters)}
     values: dict[Sequence, Floats] = {}
     if letters:
@@ -289,7 +289,12 @@ def _read(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
         logits = runner.letter_logits(_ints(letters), _ints(labels))
         for (row, ids), of_row in zip(letters.items(), logits, strict=True):
             values[step.readers[row].sequence] = of_row[[column[label] for label in ids]]
-    whole = [row for row in range(len(step.readers)) if row not in letters]
+    said = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Greedy)]
+    if said:
+        tokens, logprobs = runner.greedy_rows(_ints(said))
+        for row, pair in zip(said, np.stack((tokens, logprobs), axis=1).astype(np.float32), strict=True):
+            values[step.readers[row].sequence] = pair
+    whole = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Logits)]
     if whole:
         for row, of_row in zip(whole, runner.logits_rows(_ints(whole)), strict=True):
             values[step.readers[row].sequence] = of_row
@@ -312,6 +317,7 @@ def build_engine(
 ) -> Engine:
     """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes."""
     limits = Limits.of(runner, token_budget, max_requests, max_encoded)
+    runner.may_say(tokenizer.sayable())
     pages = Pages(runner.num_pages, runner.sliding_pages)
     cache = PrefixCache(pages, limits.window, max_window=runner.sliding_pages // 2)
     root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from photocall_engine.greedy import pick_rows
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import DeviceLost, PatchImage
 
@@ -66,6 +67,7 @@ class FakeRunner:
         self.page_bytes = self.sliding_page_bytes = self._PAGE_BYTES
         self.backend = "fake (no model)"
         self.vocab_size = vocab_size
+        self._allowed = np.ones(vocab_size, dtype=np.bool_)
         self.batches: list[RowBatch] = []  # every forward, for tests to look at
         self.encoded = 0  # pictures that went through the tower
         self._logits = logits
@@ -138,6 +140,12 @@ class FakeRunner:
         for row, ids in zip(logits, exclude, strict=True):
             row[list(ids)] = -np.inf
         return np.asarray(logits.argmax(axis=1), dtype=np.int32)
+
+    def may_say(self, allowed: NDArray[np.bool_]) -> None:
+        self._allowed = allowed
+
+    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        return pick_rows(self.logits_rows(rows), self._allowed)
 
     def enable_graphs(self) -> bool:
         return False

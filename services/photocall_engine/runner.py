@@ -70,6 +70,13 @@ class ModelRunner(Protocol):
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
         """[n] greedy token of read rows, never one of exclude[i] (at most 3); ties to the lowest id."""
 
+    def may_say(self, allowed: NDArray[np.bool_]) -> None:
+        """The token ids that `greedy_rows` chooses from; ids beyond are left out. Once, before the first forward."""
+
+    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        """[n] likeliest token of read rows that may be said, ties to the lowest id; and its log probability among
+        those that may be. NaN logits give a log probability that is NaN."""
+
     def enable_graphs(self) -> bool:
         """Capture graphs once, before serving; False where unsupported, with a notice in the log saying why."""
 

@@ -11,6 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 
 import jinja2
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -65,6 +67,13 @@ class ChatTokenizer:
     def decode(self, ids: list[int]) -> str:
         """Token ids to text, control tokens left out."""
         return str(self._special.decode(ids, skip_special_tokens=True))
+
+    def sayable(self) -> NDArray[np.bool_]:
+        """[vocab_size] which ids an answer's text may hold: all but control tokens, of which only `end`."""
+        allowed = np.ones(self.vocab_size, dtype=np.bool_)
+        allowed[[i for i in self.special if i < self.vocab_size]] = False
+        allowed[self.end] = True
+        return allowed
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._plain.encode(text, add_special_tokens=False).ids)
