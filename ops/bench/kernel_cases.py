@@ -24,6 +24,7 @@ from photocall_engine.kernels.triton_attention import AttentionParts, AttentionP
 from photocall_engine.kernels.triton_experts import experts, route
 from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
 from photocall_engine.kernels.triton_matmul import matmul
+from photocall_engine.kernels.triton_pick import pick
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.words import Words
@@ -375,6 +376,23 @@ def head(model: Shapes, device: torch.device) -> Iterator[Case]:
             )  # fmt: skip
 
 
+def picks(model: Shapes, device: torch.device) -> Iterator[Case]:
+    """The likeliest token of 1 and 64 rows of logits; the size of the model plays no part, so this runs once."""
+    if model.name != "E4B":
+        return
+    allowed = torch.ones(VOCABULARY, dtype=torch.uint8, device=device)
+    for m in (1, 64):
+        yield Case(
+            "pick", f"{m} rows", partial(_logits, device, m), lambda i: pick(i["logits"], allowed, 30.0)[1],
+            lambda i: (30 * torch.tanh(i["logits"].double().cpu() / 30)).log_softmax(1).amax(1),
+            4.0 * m * VOCABULARY, 0.0, 4.0 * m * VOCABULARY, 8 * m, error_limit=1e-5,
+        )  # fmt: skip
+
+
+def _logits(device: torch.device, m: int, seed: int) -> Inputs:
+    return {"logits": 4 * draw(device, seed, m, VOCABULARY).float()}
+
+
 def towers(model: Shapes, device: torch.device) -> Iterator[Case]:
     """The vision tower between its matrix products: eight pictures of 280 soft tokens in one pass."""
     count, patches = 8, vision.GRID[0] * vision.GRID[1]
@@ -410,4 +428,4 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else H200
 
 
-ALL = (matmuls, attention, between, embeddings, copies, head, mixtures, towers)
+ALL = (matmuls, attention, between, embeddings, copies, head, picks, mixtures, towers)

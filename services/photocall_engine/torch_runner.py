@@ -77,6 +77,7 @@ class TorchRunner:
         self._landing = Landing(weights.device)
         self._hidden = weights.new_zeros(0, text.hidden_size)  # of the last forward's read rows
         self._num_read = 0
+        self._allowed = torch.ones(text.vocab_size, dtype=torch.uint8, device=weights.device)
 
     @classmethod
     def load(
@@ -170,10 +171,23 @@ class TorchRunner:
 
     def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
         with self._issuing():
-            spare = -len(rows) % self.kernels.row_tile if len(rows) else 0
-            hidden, _ = self._ask(np.pad(rows, (0, spare), mode="edge") if spare else rows)
+            hidden, _ = self._ask(self._padded(rows))
             logits: NDArray[np.float32] = self._landing.fetch(self.decoder.logits(hidden)[: len(rows)])
             return logits
+
+    def may_say(self, allowed: NDArray[np.bool_]) -> None:
+        with self._issuing():
+            known = torch.from_numpy(allowed[: len(self._allowed)].astype(np.uint8))
+            self._allowed.zero_()
+            self._allowed[: len(known)].copy_(known)
+
+    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
+        with self._issuing():
+            hidden, _ = self._ask(self._padded(rows))
+            tokens, logprobs = self.decoder.pick(hidden, self._allowed)
+            both = torch.stack((tokens, logprobs.view(torch.int32)))  # one way to the host for both
+            landed: Ints = self._landing.fetch(both)[:, : len(rows)]
+            return landed[0], np.ascontiguousarray(landed[1]).view(np.float32)
 
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
         excluded = np.full((len(rows), MAX_EXCLUDED), -1, dtype=np.int32)
@@ -212,6 +226,11 @@ class TorchRunner:
         """Around everything that uses the device."""
         with device_errors(self.device), torch.inference_mode():
             yield
+
+    def _padded(self, rows: Ints) -> Ints:
+        """Up to a multiple of the linears' tile; nothing stays nothing."""
+        spare = -len(rows) % self.kernels.row_tile if len(rows) else 0
+        return np.pad(rows, (0, spare), mode="edge") if spare else rows
 
     def _ask(self, rows: Ints, ids: Ints | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Hidden states of read rows, and ids, on the device."""

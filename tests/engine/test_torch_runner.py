@@ -12,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from photocall_engine.greedy import pick_rows
 from photocall_engine.kernels import UnsupportedDevice
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.rows import PAGE_SIZE
@@ -282,6 +283,24 @@ def test_greedy_tokens_skip_excluded_ids_and_ties_go_to_the_lowest(checkpoint: C
     embedding = runner.decoder.weights.head
     embedding[loser] = embedding[winner] = embedding[order[0, 0]].clone()
     assert runner.argmax_rows(both[:1], [[]]).tolist() == [winner]
+
+
+def test_the_next_token_is_the_likeliest_that_may_be_said(checkpoint: Checkpoint) -> None:
+    runner = load(checkpoint)
+    prompt = Pager(runner).place(Prompt(words(1, 20)))
+    runner.forward(rows(runner, [(prompt, 0, 20)], read=[18, 19]))
+    both = np.asarray([0, 1], dtype=np.int32)
+    logits = runner.logits_rows(both)
+    allowed = np.ones(runner.config.text.vocab_size - 3, dtype=np.bool_)
+    allowed[logits.argmax(axis=1).clip(max=len(allowed) - 1)] = False
+    runner.may_say(allowed)
+    tokens, logprobs = runner.greedy_rows(both)
+    expected = pick_rows(logits, allowed)
+    assert tokens.tolist() == expected[0].tolist()
+    assert np.array_equal(logprobs, expected[1])
+    alone = runner.greedy_rows(both[1:])
+    assert (alone[0][0], alone[1][0]) == (tokens[1], logprobs[1])
+    assert runner.greedy_rows(both[:0])[0].shape == (0,)
 
 
 def test_refusals_name_the_numbers(checkpoint: Checkpoint) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from photocall_engine.greedy import pick_rows
 from photocall_engine.kernels import MAX_EXCLUDED, HeadShape
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
@@ -227,6 +228,11 @@ class ReferenceKernels:
     ) -> torch.Tensor:
         logits = self.pair_logits(hidden, head.index_select(0, ids))
         return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def pick(self, logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+        capped = logits if cap is None else torch.tanh(logits / cap) * cap
+        tokens, logprobs = pick_rows(capped.numpy(), allowed.bool().numpy())
+        return torch.from_numpy(tokens), torch.from_numpy(logprobs)
 
     def prepare_head(self, head: torch.Tensor) -> None:
         """All logits are computed."""

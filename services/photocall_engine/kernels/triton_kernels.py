@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from photocall_engine.kernels import HeadShape, Numerics, triton_experts, triton_fused, triton_lm_head
+from photocall_engine.kernels import HeadShape, Numerics, triton_experts, triton_fused, triton_lm_head, triton_pick
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_table import MatmulPlan, fingerprint, plan_for
 from photocall_engine.kernels.split_plan import plan_splits
@@ -165,6 +165,9 @@ class TritonKernels:
         self, hidden: torch.Tensor, head: torch.Tensor, ids: torch.Tensor, cap: float | None
     ) -> torch.Tensor:
         return triton_lm_head.letter_logits(hidden, head, ids, cap)
+
+    def pick(self, logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return triton_pick.pick(logits, allowed, cap)
 
     def prepare_head(self, head: torch.Tensor) -> triton_lm_head.ScanHead:
         """A copy in 8 bits: a byte for each of the head's values."""

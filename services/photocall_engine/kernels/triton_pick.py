@@ -12,25 +12,28 @@ import torch
 import triton
 import triton.language as tl
 
+from photocall_engine.kernels.triton_math import softcapped
+
 _BLOCK = 2048
 
 
-def pick(logits: torch.Tensor, never: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """From logits float32[n, V] to (token int32[n], log probability float32[n]) among ids with never uint8[V] == 0.
+def pick(logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """From logits float32[n, V] to (token int32[n], log probability float32[n]) among ids with allowed uint8[V] != 0.
 
-    Ties go to the lowest id. A row that holds NaN gets a log probability of NaN.
+    Logits are softcapped first where there is a cap. Ties go to the lowest id. A row that holds NaN gets a log
+    probability of NaN.
     """
     token = torch.empty(len(logits), dtype=torch.int32, device=logits.device)
     logprob = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     if len(logits):
         _pick[(len(logits),)](
-            logits, never, token, logprob, logits.stride(0), logits.shape[1], BLOCK=_BLOCK, num_warps=8
+            logits, allowed, token, logprob, logits.stride(0), logits.shape[1], cap, BLOCK=_BLOCK, num_warps=8
         )
     return token, logprob
 
 
 @triton.jit
-def _pick(logits, never, token, logprob, stride, vocab, BLOCK: tl.constexpr):
+def _pick(logits, allowed, token, logprob, stride, vocab, cap, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     best = float("-inf")
     best_id = 0
@@ -38,8 +41,10 @@ def _pick(logits, never, token, logprob, stride, vocab, BLOCK: tl.constexpr):
     for start in range(0, vocab, BLOCK):
         ids = start + tl.arange(0, BLOCK)
         inside = ids < vocab
-        values = tl.load(logits + row * stride + ids, mask=inside, other=float("-inf"))
-        values = tl.where(tl.load(never + ids, mask=inside, other=1) != 0, float("-inf"), values)
+        values = tl.load(logits + row * stride + ids, mask=inside, other=0.0)
+        if cap is not None:
+            values = softcapped(values, cap)
+        values = tl.where(tl.load(allowed + ids, mask=inside, other=0) != 0, values, float("-inf"))
         top = tl.max(values, 0)
         first = tl.min(tl.where(values == top, ids, vocab), 0)
         best_id = tl.where(top > best, first, best_id)

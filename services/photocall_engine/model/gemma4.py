@@ -140,6 +140,11 @@ class TextDecoder:
         """[n, m] of the labels alone, softcapped float32; the bits of a pair depend on nothing else."""
         return self.kernels.letter_logits(hidden, self.weights.head, label_ids, self.config.softcap)
 
+    def pick(self, hidden: torch.Tensor, allowed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(token int32[n], log probability float32[n]) among the ids with allowed uint8[V] != 0. Rows padded."""
+        logits = self.kernels.linear(hidden, self.weights.head, out_dtype=torch.float32)
+        return self.kernels.pick(logits, allowed, self.config.softcap)
+
     def greedy(self, hidden: torch.Tensor, excluded: torch.Tensor) -> torch.Tensor:
         """int32[n]: the token of the largest logit, none of excluded int32[n, 3] (-1: none), ties to the lowest."""
         return self.kernels.greedy(hidden, self.weights.head, self._prepared_head, excluded)
