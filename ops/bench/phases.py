@@ -2,7 +2,8 @@
 
 Looks at an engine from outside while it runs: the calls that make up a step are replaced by ones that keep time, and
 put back afterwards. On CUDA each call of the runner stands between two events, so its device time begins when the
-device is free for it and ends with its last kernel: gaps in which the device waits for launches count.
+device is free for it and ends with its last kernel: gaps in which the device waits for launches count. A readout waits
+for what it reads, so its host time holds what was left of the forward before it.
 """
 
 from __future__ import annotations
@@ -82,11 +83,8 @@ class Phases:
 def watching(engine: Engine, runner: ModelRunner, device: torch.device) -> Iterator[Phases]:
     """Keep time while the block runs. Between steps only."""
     phases = Phases(device)
-    parts = [
-        (engine.composer, "compose", False),
-        (engine.scheduler, "plan", False),
-        (engine.scheduler, "account", False),
-    ]
+    parts: list[tuple[Any, str, bool]] = [(engine.composer, "compose", False), (engine, "tell", False)]
+    parts += [(engine.scheduler, "plan", False), (engine.scheduler, "account", False)]
     names = [name for name in dir(type(runner)) if not name.startswith("_") and callable(getattr(runner, name))]
     parts += [(runner, name, True) for name in names if name != "load"]
     for owner, name, on_device in parts:

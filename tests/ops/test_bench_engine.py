@@ -48,7 +48,7 @@ def test_every_workload_runs_and_is_written_with_where_its_time_went(tmp_path: P
         where = found[name]["where"]
         assert found[name]["value"] > 0
         assert sum(where["host_ms"].values()) + where["rest_ms"] == pytest.approx(where["wall_ms"], abs=0.01)
-        assert {"plan", "forward", "account", "compose"} <= where["host_ms"].keys()
+        assert {"plan", "forward", "account", "compose", "tell"} <= where["host_ms"].keys()
     assert found["W2 fresh"]["where"]["cached_rows"] == 0
     assert found["W2 warm"]["where"]["cached_rows"] > 0
     assert found["W3 batch 4"]["where"]["steps"] >= TINY.out
