@@ -24,6 +24,13 @@ FORBIDDEN = {
     "photocall_engine": {"PIL", "starlette", "rq", "photocall_gateway", "photocall_prep"},
 }
 POLICY = [
+    "box_reader",
+    "detokenizer",
+    "greedy",
+    "held",
+    "room",
+    "session",
+    "transcript",
     "engine",
     "sequence",
     "scheduler",

@@ -3,26 +3,26 @@
 Charter. Policy only: no tensors, no model, no queue, no clock of its own. Nothing is added here that the answer to "who
 runs next, on which pages" does not need; what rows look like is `steps.py`, what answers mean is `readout.py`.
 
-Whose turn it is to enter, `waiting.py` says. Once admitted, a request keeps its seniority, and pages are taken from the
-youngest for the oldest: the oldest can always run (`Limits` refuses what could not run alone), so there is no deadlock.
-A request that loses its pages keeps what it has decoded and computes its rows again. One that could fill whole steps
-alone leaves a share of each to those behind it.
+Whose turn it is to enter, `waiting.py` says, and whether there is room, `room.py`. Once admitted, a request keeps its
+seniority, and pages are taken from the youngest for the oldest: the oldest can always run (`Limits` refuses what could
+not run alone), so there is no deadlock. A request that loses its pages keeps what it has decoded and computes its rows
+again. One that could fill whole steps alone leaves a share of each to those behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.readout import Floats
+from photocall_engine.room import Room
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
-from photocall_engine.window import pages_for, sliding_pages_during
 
 SHARE = 4  # of a step, one part in so many goes to those behind a request that could fill it alone
 BREATHS = 3  # steps without the tower behind one with it, while somebody is in the middle of an answer
@@ -36,6 +36,7 @@ class Scheduler:
         self.pages = pages
         self.cache = cache
         self.soft = soft
+        self._room = Room(limits, pages, cache)
         self.waiting = WaitingLine()
         self.running: dict[Request, None] = {}  # in the order of admission
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
@@ -85,18 +86,18 @@ class Scheduler:
         return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
-        promised = self._outstanding(self.running) if len(self.waiting) else (0, 0)
+        promised = self._room.outstanding(self.running) if len(self.waiting) else (0, 0)
         while (request := self._next_waiting()) is not None:
-            self._find_prefix(request)
-            full, sliding = self._outstanding([request])
+            self._room.find_prefix(request)
+            full, sliding = self._room.outstanding([request])
             promised = promised[0] + full, promised[1] + sliding
-            while request not in self._suspects and not self._has_room(*promised):
+            while request not in self._suspects and not self._room.has_room(len(self.running), *promised):
                 victim = self._youngest_batch() if request.origin.priority == "interactive" else None
                 if victim is None:
                     self._free(request, None)
                     return
                 self._preempt(victim, None)
-                promised = self._outstanding([*self.running, request])
+                promised = self._room.outstanding([*self.running, request])
             self.waiting.leave(request)
             self.running[request] = None
             if request.order < 0:
@@ -108,49 +109,6 @@ class Scheduler:
         if self._suspects:
             return self._suspects[0] if self._suspects[0] in self.waiting else None
         return self.waiting.next({request.prefix_key for request in self.running if request.prefix.remaining})
-
-    def _has_room(self, full: int, sliding: int) -> bool:
-        """Whether one more can run and the pools have so many pages, those that only the cache holds included."""
-        if not self.running:
-            return True
-        if self.limits.window and sliding > self.pages.free_sliding + self.pages.window_holds.idle:
-            return False
-        slots = self.limits.max_requests - len(self.running)
-        return slots > 0 and full <= self.pages.free + self.pages.holds.idle
-
-    def _outstanding(self, requests: Iterable[Request]) -> tuple[int, int]:
-        """(full, sliding) pages these will still reserve for prompts: a prefix, and the questions of one step.
-
-        Decoded tokens are not counted: texts that outgrow the pools take pages from the youngest.
-        """
-        full = sliding = 0
-        for request in requests:
-            prefix = request.prefix
-            if prefix.remaining:
-                missing = prefix.table.missing(prefix.end)
-                chunk = min(prefix.remaining, self.limits.max_chunk)
-                full += missing
-                sliding += min(missing, sliding_pages_during(self.limits.window, chunk))
-            rows = 0
-            for _, sequence in request.pending():
-                if not sequence.live and rows < self.limits.token_budget:
-                    rows += sequence.remaining
-                    pages = pages_for(sequence.end) - sequence.start // PAGE_SIZE
-                    full, sliding = full + pages, sliding + pages
-        return full, sliding
-
-    def _find_prefix(self, request: Request) -> None:
-        """Start the prefix where the cache ends."""
-        prefix = request.prefix
-        spans = [(span.start, span.end) for span in prefix.spans] if self.limits.bidirectional else []
-        hit = self.cache.lookup(request.keys, spans)
-        whole = hit.length == prefix.end
-        prefix.table.adopt(hit.pages if whole else hit.pages[: hit.length // PAGE_SIZE], hit.length)
-        prefix.computed = hit.length
-        if hit.length % PAGE_SIZE and not whole:
-            prefix.tail_source = hit.pages[-1]
-            self.pages.hold([prefix.tail_source])
-            self.pages.hold_window([prefix.tail_source])
 
     # --- plan ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +152,7 @@ class Scheduler:
         todo = [(branch, sequence) for branch, sequence in request.pending() if sequence not in draft.parts]
         prefix = request.prefix
         if not prefix.live and not prefix.remaining and any(s is b.base and not s.computed for b, s in todo):
-            self._find_prefix(request)
+            self._room.find_prefix(request)
         if prefix.remaining and self._schedule(draft, request, None, prefix) < prefix.remaining:
             return
         for branch, sequence in todo:
