@@ -44,6 +44,7 @@ class NullRunner:
     soft_capacity = 32_768
     context = 32_768
     backend = "none"
+    overlaps = True
     page_bytes = 1
     sliding_page_bytes = 1
 

@@ -110,7 +110,7 @@ class Engine:
         values = self._run(step, take)
         if values is not None:
             self._account(step, values)
-        if not self._by_id:  # no next step that it could overlap with
+        if not (self._by_id and self._runner.overlaps):  # no next step to hide it behind
             self.tell()
         return True
 

@@ -66,6 +66,7 @@ class FakeRunner:
         self.context = context
         self.page_bytes = self.sliding_page_bytes = self._PAGE_BYTES
         self.backend = "fake (no model)"
+        self.overlaps = True  # as a GPU does, though nothing takes time here
         self.vocab_size = vocab_size
         self._allowed = np.ones(vocab_size, dtype=np.bool_)
         self.batches: list[RowBatch] = []  # every forward, for tests to look at

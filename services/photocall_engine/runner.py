@@ -47,6 +47,7 @@ class ModelRunner(Protocol):
     context: int  # longest sequence the model takes
     page_bytes: int  # K/V of one page of the full pool, and of the sliding pool
     sliding_page_bytes: int
+    overlaps: bool  # `forward` returns while the device still works: there is time to do something else
     backend: str  # where it runs, for people: `CPU (float32)`, `GPU (<device>, <MB> MB VRAM)`
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:

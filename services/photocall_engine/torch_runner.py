@@ -69,6 +69,7 @@ class TorchRunner:
         self.page_bytes = self.pools.page_bytes("full")
         self.sliding_page_bytes = self.pools.page_bytes("sliding")
         self.backend = backend_of(weights.device, weights.dtype)
+        self.overlaps = weights.device.type == "cuda"
         self.graphs: Graphs | None = None  # by `enable_graphs`
         batch_words = Words(weights.device, _WORDS)
         self._buffers = RowBuffers(text, self.pools, decoder.kernels, batch_words, max_rows, text.window)

@@ -462,6 +462,20 @@ def test_outcomes_and_new_requests_overlap_with_the_device(
     assert happened[-2] == "collected"
 
 
+def test_answers_wait_for_no_forward_that_blocks(tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU the next forward takes as long as the last: what is known is published before it."""
+    made = bench(tokenizer, token_budget=24, max_requests=2)
+    made.runner.overlaps = False
+    happened = traced(made, monkeypatch)
+    for name in ("a", "b"):
+        made.ask(name, f"state {name}", choice("c", "x", "y"))
+    while made.engine.step():
+        pass
+    published = [at for at, what in enumerate(happened) if what.startswith("published")]
+    assert [happened[at - 1] for at in published] == ["collected", "collected"]
+    assert "issued" in happened[published[0] : published[1]], "there was a next step"
+
+
 def test_answers_of_the_last_step_are_told_when_the_device_is_lost(tokenizer: ChatTokenizer) -> None:
     """What was computed before the loss is published, and only that."""
     made = bench(tokenizer, token_budget=24, max_requests=2)
