@@ -63,7 +63,7 @@ class JobEvents:
 
     async def look(self) -> tuple[dict[str, Any], bool] | None:
         try:
-            record = await self.records.get(self.wake_id)
+            record = await self.records.look(self.wake_id)
         except (JobGone, UnknownJob):
             return None
         return job_object(record), record.status.terminal

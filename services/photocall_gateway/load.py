@@ -6,6 +6,7 @@ where few were asked for, how long the last ones took.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, cast
 import redis.asyncio
 
 from photocall import keys
+from photocall.together import Together
 
 RATE_WINDOW_S = 60.0
 _PACE_AGE_S = 1.0
@@ -36,20 +38,27 @@ class Load:
 
     def __init__(self, client: redis.asyncio.Redis, job_ttl_s: float, now: Callable[[], float] = time.time) -> None:
         self._redis = client
+        self._reads = Together(client)
         self._job_ttl_s = job_ttl_s
         self._now = now
         self._pace_s: float | None = None
         self._read_at = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
 
     async def pace_s(self) -> float | None:
         """Seconds until one more job ends, as of late; None when none has ended. Read at most once a second."""
         now = self._now()
         if now - self._read_at > _PACE_AGE_S:
-            last = now + self._job_ttl_s  # ended jobs stand by the end of their time to live
-            ended = int(await cast(Any, self._redis.zcount(keys.ENDED, last - RATE_WINDOW_S, "+inf")))
-            self._pace_s = min(RATE_WINDOW_S / ended, await self._took_s()) if ended else None
-            self._read_at = now
+            if self._reading is None or self._reading.done():
+                self._reading = asyncio.create_task(self._read_pace(now))
+            await asyncio.shield(self._reading)  # one reads for all who find it old
         return self._pace_s
+
+    async def _read_pace(self, now: float) -> None:
+        last = now + self._job_ttl_s  # ended jobs stand by the end of their time to live
+        ended = int(await cast(Any, self._redis.zcount(keys.ENDED, last - RATE_WINDOW_S, "+inf")))
+        self._pace_s = min(RATE_WINDOW_S / ended, await self._took_s()) if ended else None
+        self._read_at = now
 
     async def _took_s(self) -> float:
         """Seconds from start to end of the last jobs, on average; without end when none of them had started."""
@@ -63,7 +72,7 @@ class Load:
 
     async def place(self, job_id: str) -> Place | None:
         """None when the job does not wait."""
-        rank = await cast(Any, self._redis.zrank(keys.DEADLINES, job_id))
+        rank = await self._reads.ask("ZRANK", keys.DEADLINES, job_id)
         if rank is None:
             return None
         pace_s = await self.pace_s()

@@ -13,6 +13,14 @@ from photocall.wire import unpack
 
 Stage: TypeAlias = Literal["preparing", "running"]
 
+# Of a record's hash, what its readers are shown, and what tells one reader from another.
+SHOWN_FIELDS = (
+    b"owner", b"shape", b"status", b"stage", b"priority", b"created_at", b"started_at", b"prepared_at",
+    b"completed_at", b"expires_at", b"deadline_at", b"attempts", b"version", b"result", b"error", b"usage",
+    b"timings", b"progress", b"metadata", b"view", b"session", b"turn", b"remember", b"webhook_url",
+    b"webhook_events",
+)  # fmt: skip
+
 
 class JobStatus(StrEnum):
     """queued -> preparing -> running -> succeeded | failed; a live one -> cancelling -> cancelled, or -> expired."""
@@ -184,53 +192,53 @@ class JobRecord:
     def from_hash(cls, job_id: str, raw: Mapping[bytes, bytes]) -> JobRecord:
         """Read the hash of a record."""
 
-        def word(name: str) -> str:
-            return raw.get(name.encode(), b"").decode()
+        def word(name: bytes) -> str:
+            return raw.get(name, b"").decode()
 
-        def real(name: str) -> float:
-            return float(raw.get(name.encode(), b"0"))
+        def real(name: bytes) -> float:
+            return float(raw.get(name, b"0"))
 
-        def packed(name: str) -> Any:
-            value = raw.get(name.encode())
+        def packed(name: bytes) -> Any:
+            value = raw.get(name)
             return unpack(value) if value else None
 
         return cls(
             job_id=job_id,
-            owner=word("owner"),
-            shape=word("shape"),
-            status=JobStatus(word("status")),
-            stage="running" if word("stage") == "running" else "preparing",
-            priority="batch" if word("priority") == "batch" else "interactive",
+            owner=word(b"owner"),
+            shape=word(b"shape"),
+            status=JobStatus(word(b"status")),
+            stage="running" if word(b"stage") == "running" else "preparing",
+            priority="batch" if word(b"priority") == "batch" else "interactive",
             ask=raw.get(b"ask", b""),
-            images=tuple(word("images").split()),
-            prepared=packed("prepared") or [],
-            created_at=real("created_at"),
-            started_at=real("started_at"),
-            prepared_at=real("prepared_at"),
-            completed_at=real("completed_at"),
-            expires_at=real("expires_at"),
-            deadline_at=real("deadline_at"),
-            lease_until=real("lease_until"),
-            fence=int(real("fence")),
-            failures=int(real("failures")),
-            returns=int(real("returns")),
-            attempts=int(real("attempts")),
-            version=int(real("version")),
-            result=packed("result"),
-            error=packed("error"),
-            usage=packed("usage") or {},
-            timings=packed("timings") or {},
-            progress=packed("progress") or {},
-            metadata=packed("metadata") or {},
-            view=packed("view") or {},
-            request_hash=word("request_hash"),
-            idempotency_key=word("idempotency_key") or None,
-            body_bytes=int(real("body_bytes")),
-            session_id=word("session").rpartition(":")[2],
-            turn=int(real("turn")),
-            remember=word("remember") != "0",
-            header=packed("header"),
-            webhook=Webhook(word("webhook_url"), tuple(word("webhook_events").split()))
-            if word("webhook_url")
+            images=tuple(word(b"images").split()),
+            prepared=packed(b"prepared") or [],
+            created_at=real(b"created_at"),
+            started_at=real(b"started_at"),
+            prepared_at=real(b"prepared_at"),
+            completed_at=real(b"completed_at"),
+            expires_at=real(b"expires_at"),
+            deadline_at=real(b"deadline_at"),
+            lease_until=real(b"lease_until"),
+            fence=int(real(b"fence")),
+            failures=int(real(b"failures")),
+            returns=int(real(b"returns")),
+            attempts=int(real(b"attempts")),
+            version=int(real(b"version")),
+            result=packed(b"result"),
+            error=packed(b"error"),
+            usage=packed(b"usage") or {},
+            timings=packed(b"timings") or {},
+            progress=packed(b"progress") or {},
+            metadata=packed(b"metadata") or {},
+            view=packed(b"view") or {},
+            request_hash=word(b"request_hash"),
+            idempotency_key=word(b"idempotency_key") or None,
+            body_bytes=int(real(b"body_bytes")),
+            session_id=word(b"session").rpartition(":")[2],
+            turn=int(real(b"turn")),
+            remember=word(b"remember") != "0",
+            header=packed(b"header"),
+            webhook=Webhook(word(b"webhook_url"), tuple(word(b"webhook_events").split()))
+            if word(b"webhook_url")
             else None,
         )

@@ -15,6 +15,7 @@ import redis.asyncio
 from photocall import keys
 from photocall.errors import JobGone, QueueFull, UnknownImage, UnknownJob
 from photocall.jobs import (
+    SHOWN_FIELDS,
     Accepted,
     JobRecord,
     JobStatus,
@@ -27,6 +28,7 @@ from photocall.jobs import (
 from photocall.messages import Header, Message, StreamText
 from photocall.operations import Operations, Policy
 from photocall.scripts import Argument, run, run_all_async, run_async
+from photocall.together import Together
 from photocall.wire import Wire, pack, unpack
 
 __all__ = [
@@ -150,6 +152,7 @@ class AsyncRecords:
         self.redis = client
         self.operations = Operations(wire, policy or Policy())
         self._clock = clock
+        self._reads = Together(client)
 
     async def accept(self, new: NewJob) -> Accepted:
         """See Records.accept."""
@@ -178,9 +181,17 @@ class AsyncRecords:
 
     async def get(self, job_id: str) -> JobRecord:
         """See Records.get."""
-        raw = await cast(Any, self.redis.hgetall(keys.job(job_id)))
+        return await self._record(job_id, await self._reads.ask("HGETALL", keys.job(job_id)))
+
+    async def look(self, job_id: str) -> JobRecord:
+        """`get` for those who only show the job: `ask`, `prepared` and `header`, which can be large, are left out."""
+        values = await self._reads.ask("HMGET", keys.job(job_id), *SHOWN_FIELDS)
+        raw = {name: value for name, value in zip(SHOWN_FIELDS, values, strict=True) if value is not None}
+        return await self._record(job_id, raw)
+
+    async def _record(self, job_id: str, raw: Mapping[bytes, bytes]) -> JobRecord:
         if not raw:
-            gone = await self.redis.exists(keys.tombstone(job_id))
+            gone = await self._reads.ask("EXISTS", keys.tombstone(job_id))
             raise JobGone(job_id) if gone else UnknownJob(job_id)
         return JobRecord.from_hash(job_id, raw)
 

@@ -19,6 +19,7 @@ from photocall import keys
 from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
 from photocall.logs import fields
 from photocall.messages import Envelope
+from photocall.together import Together
 from photocall.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -45,11 +46,12 @@ class AsyncEvents:
         self._redis = client
         self._wire = wire
         self._event_limit = event_limit
+        self._reads = Together(client)
 
     async def read(self, stream: str, after: str = "0", limit: int = 100) -> list[Event]:
         """Events behind `after`, oldest first. Entries that cannot be read are counted and removed."""
         start = "-" if after == "0" else f"({after}"
-        entries = await cast(Any, self._redis.xrange(stream, min=start, max="+", count=limit))
+        entries = await self._reads.ask("XRANGE", stream, start, "+", "COUNT", limit)
         found = []
         for entry_id, values in entries:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -19,12 +20,16 @@ import redis
 from starlette.testclient import TestClient
 
 from photocall import keys
+from photocall.connections import connect_async
 from photocall.errors import TABLE
 from photocall.jobs import Refused
 from photocall.operations import Policy
+from photocall.records import AsyncRecords
 from photocall.settings import GatewaySettings
+from photocall.wire import Wire
 from photocall_gateway.app import create_app
-from tests.gateway.conftest import POLICY
+from photocall_gateway.job_object import job_object
+from tests.gateway.conftest import KEY, POLICY
 from tests.gateway.fake_backend import FakeBackend
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"rest"
@@ -455,3 +460,49 @@ def test_many_callers_wait_on_one_reader(
         assert redis_client.pubsub_numsub(keys.WAKE) == [(keys.WAKE.encode(), 1)]
         backend.hold.clear()
         assert [call.result().json()["status"] for call in calls] == ["succeeded"] * 30
+
+
+def test_many_read_one_job_while_it_ends_and_none_sees_it_go_back(http: httpx.Client, backend: FakeBackend) -> None:
+    """Reads share round trips: each still sees all that had happened when it was asked for."""
+    backend.hold.set()
+    job_id = http.post("/v1/jobs", json=TEXT).json()["id"]
+
+    def poll(_: int) -> list[str]:
+        seen: list[str] = []
+        with httpx.Client(base_url=http.base_url, trust_env=False, timeout=20) as own:
+            while not seen or seen[-1] != "succeeded":
+                seen.append(own.get(f"/v1/jobs/{job_id}").json()["status"])
+            seen.append(own.get(f"/v1/jobs/{job_id}").json()["status"])
+        return seen
+
+    with ThreadPoolExecutor(8) as pool:
+        polling = pool.map(poll, range(8))
+        backend.hold.clear()
+        assert http.get(f"/v1/jobs/{job_id}", headers={"prefer": "wait=10"}).json()["status"] == "succeeded"
+        assert http.get(f"/v1/jobs/{job_id}").json()["status"] == "succeeded"  # at once, though others read it too
+        order = ["queued", "preparing", "running", "succeeded"]
+        for seen in polling:
+            assert [order.index(status) for status in seen] == sorted(order.index(status) for status in seen)
+
+
+def test_a_job_is_shown_the_same_by_a_read_that_leaves_out_what_is_large(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis
+) -> None:
+    async def both(job_id: str) -> list[dict[str, Any]]:
+        own = connect_async(redis_url)
+        records = AsyncRecords(own, Wire(KEY.encode(), "test"))
+        found = [job_object(record) for record in (await records.get(job_id), await records.look(job_id))]
+        await own.aclose()
+        return found
+
+    redis_url = client.app.state.services.settings.redis_url  # type: ignore[attr-defined]
+    body = {**PICTURE, "metadata": {"row": "7"}}
+    backend.hold.set()
+    waiting = client.post("/v1/jobs", json=body).json()["id"]
+    whole, part = asyncio.run(both(waiting))
+    assert whole == part
+    backend.hold.clear()
+    wait(client, waiting)
+    whole, part = asyncio.run(both(waiting))
+    assert whole == part
+    assert part["result"]["answers"]["q"]["noul"] == 0.875

@@ -67,3 +67,24 @@ def test_retry_after(
     if ended:
         end_jobs(redis_client, ended, ago_s=1)
     assert ask(redis_server, lambda load: load.retry_after_s(excess)) == pytest.approx(seconds)
+
+
+def test_one_reads_the_pace_for_all_who_find_it_old(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds who came in the same moment each read it, and the pool of connections ran out (503)."""
+    end_jobs(redis_client, 30, ago_s=10)
+    reads = []
+    whole = Load._took_s
+
+    async def took_s(self: Load) -> float:
+        reads.append(self)
+        return await whole(self)
+
+    monkeypatch.setattr(Load, "_took_s", took_s)
+
+    async def many(load: Load) -> list[float | None]:
+        return list(await asyncio.gather(*(load.pace_s() for _ in range(300))))
+
+    assert ask(redis_server, many) == [pytest.approx(2.0)] * 300
+    assert len(reads) == 1

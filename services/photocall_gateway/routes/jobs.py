@@ -115,7 +115,7 @@ async def events(request: Request) -> Response:
 
 async def _own(request: Request, s: Services) -> JobRecord:
     """The record named in the path. Another caller's job is as unknown as none."""
-    record = await s.records.get(request.path_params["job_id"])
+    record = await s.records.look(request.path_params["job_id"])
     if record.owner != owner(request):
         raise UnknownJob(record.job_id)
     return record
