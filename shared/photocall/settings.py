@@ -250,7 +250,7 @@ class GatewaySettings(SharedSettings):
         "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "bytes kept for one API key's unfinished jobs"
     )
     fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
-    webhooks: bool = setting("PHOTOCALL_WEBHOOKS", True, flag, "jobs and batches may name a webhook")
+    webhooks: bool = setting("PHOTOCALL_WEBHOOKS", True, flag, "a job may name a webhook; rows of batches have none")
     sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
     default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")

@@ -22,9 +22,9 @@ from photocall_gateway.batches.jsonl_input import JsonlInput
 from photocall_gateway.batches.keeper import BatchKeeper
 from photocall_gateway.batches.leases import BatchLeases
 from photocall_gateway.batches.pace import Pace
+from photocall_gateway.batches.parts import Parts
 from photocall_gateway.batches.picture_inputs import FolderInput, TarInput, ZipInput
 from photocall_gateway.batches.places import INPUT, Places, new_hex
-from photocall_gateway.batches.runner import Parts
 from photocall_gateway.batches.shelf import SCRATCH, BatchShelf, ResultFile
 from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher

@@ -17,8 +17,9 @@ from photocall_gateway.batches.files import FileShelf
 from photocall_gateway.batches.inputs import Input
 from photocall_gateway.batches.leases import BatchLeases
 from photocall_gateway.batches.ledger import FenceLost, Ledger
+from photocall_gateway.batches.parts import Parts
 from photocall_gateway.batches.places import Places
-from photocall_gateway.batches.runner import BatchRunner, Parts
+from photocall_gateway.batches.runner import BatchRunner
 from photocall_gateway.batches.shelf import BatchShelf
 from photocall_gateway.tasks import stop
 

@@ -1,0 +1,201 @@
+"""The queue's share of a prep worker's CPU, with one job to a queue entry and with a batch's 16: what grouping buys.
+
+A real worker on a Redis of its own prepares pictures that were never seen. Counted is the CPU time of the worker alone:
+work beside it disturbs that through shared caches only, and the figures say how busy the machine was. The queue's share
+is all that the worker spends outside `Preparer.prepare`: RQ, and the worker's own loop. Exits 0 when every picture
+reached the engine's stream. `--write` keeps the figures under `ops/bench/results/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import logging
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ops.bench.pipeline import picture
+from photocall import keys
+from photocall.asks import Ask
+from photocall.connections import connect
+from photocall.images import ImageStore
+from photocall.jobs import NewJob
+from photocall.questions import Noul
+from photocall.queueing import PrepQueues
+from photocall.records import Policy, Records
+from photocall.redis_server import RedisServer
+from photocall.settings import PrepSettings
+from photocall.wire import Wire, pack
+from photocall_gateway.batches.feeder import MICRO_BATCH
+from photocall_prep.__main__ import compose
+from photocall_prep.jobs import PREPARER
+
+RESULTS = Path(__file__).parent / "results"
+KEY = "bench-signing-key"
+WARM_UP = 16  # jobs before the clock starts: imports, scripts, registration
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """CPU milliseconds of the worker per picture, and the part of them outside `prepare`, from 0 to 1."""
+
+    pictures: str
+    jobs_per_entry: int
+    ms_per_picture: float
+    share: float
+
+
+def main() -> int:
+    """Measure each case several times, by turns, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=96, help="per run")
+    parser.add_argument("--runs", type=int, default=3, help="per case; the median counts")
+    parser.add_argument("--write", action="store_true", help="keep the figures")
+    options = parser.parse_args()
+    logging.disable(logging.INFO)
+    load_before = os.getloadavg()[0]
+    cases = [(name, make, size) for name, make in PICTURES.items() for size in (1, MICRO_BATCH)]
+    found: dict[tuple[str, int], list[Share]] = {(name, size): [] for name, _, size in cases}
+    for run in range(options.runs):
+        for name, make, size in cases:
+            files = [make(run * options.pictures + number) for number in range(options.pictures + WARM_UP)]
+            found[name, size].append(measure(name, files, size))
+    results = [_median(shares) for shares in found.values()]
+    for each in results:
+        print(
+            f"{each.pictures:13} {each.jobs_per_entry:3} per entry: "
+            f"{each.ms_per_picture:6.2f} ms CPU a picture, {100 * each.share:4.1f} % of it the queue"
+        )
+    print(f"load before: {load_before:.1f} on {os.cpu_count()} cores")
+    if options.write:
+        write(results, options.pictures, options.runs, load_before)
+    return 0
+
+
+def measure(name: str, files: list[bytes], jobs_per_entry: int) -> Share:
+    """One run over `files`, of which the first WARM_UP are not counted. SystemExit when a picture was not prepared."""
+    with RedisServer.start_temporary() as server, tempfile.TemporaryDirectory(prefix="photocall-bench-") as data:
+        settings = PrepSettings.from_env(
+            {
+                "PHOTOCALL_REDIS_URL": server.url,
+                "PHOTOCALL_SIGNING_KEY": KEY,
+                "PHOTOCALL_DATA": data,
+                "PHOTOCALL_BLOBS": f"dir:{data}/blobs",
+            }
+        )
+        worker = compose(settings)
+        client = connect(server.url)
+        wire = Wire(settings.signing_key(), "bench")
+        records, images, queues = Records(client, wire, Policy()), ImageStore(client), PrepQueues(client, wire)
+        ids = [_accept(records, images, number, data) for number, data in enumerate(files)]
+        inside = _timed_preparer()
+        _enqueue(queues, ids[:WARM_UP], jobs_per_entry)
+        worker.serve(burst=True)
+        _enqueue(queues, ids[WARM_UP:], jobs_per_entry)
+        inside.clear()
+        began = time.process_time()
+        worker.serve(burst=True)
+        total = time.process_time() - began
+        prepared = client.xlen(keys.engine_stream("batch"))
+        client.close()
+    if prepared != len(files):
+        raise SystemExit(f"only {prepared} of {len(files)} pictures were prepared")
+    return Share(name, jobs_per_entry, 1e3 * total / len(inside), 1 - sum(inside) / total)
+
+
+def write(results: list[Share], pictures: int, runs: int, load_before: float) -> None:
+    """Keep the figures, with how busy the machine was: figures of another day are another file."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    record: dict[str, Any] = {
+        "date": date,
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load_before": round(load_before, 2),
+        "load_after": round(os.getloadavg()[0], 2),
+        "pictures_per_run": pictures,
+        "runs": runs,
+        "medians": [
+            asdict(each) | {"ms_per_picture": round(each.ms_per_picture, 2), "share": round(each.share, 4)}
+            for each in results
+        ],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"queue-share-{date[:10]}.json"
+    path.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"written: {path}")
+
+
+def _small(seed: int) -> bytes:
+    """The same picture as a 320 x 240 JPEG: as little work in `prepare` as pictures usually are."""
+    out = io.BytesIO()
+    Image.open(io.BytesIO(picture(seed))).resize((320, 240)).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+PICTURES: dict[str, Callable[[int], bytes]] = {"800x600 JPEG": picture, "320x240 JPEG": _small}
+
+
+def _accept(records: Records, images: ImageStore, number: int, data: bytes) -> str:
+    """A job of the batch lane about one stored picture; its id."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    images.put(sha256, data, "bench")
+    ask = Ask(None, "p", (Noul("q", "Is it red?"),), {"p": sha256})
+    now = time.time()
+    new = NewJob(
+        job_id=f"job_{number}",
+        owner="bench",
+        shape="job",
+        ask=pack(ask.to_content()),
+        images=ask.images,
+        priority="batch",
+        created_at=now,
+        deadline_at=now + 600,
+        request_hash=str(number),
+        to_prepare=True,
+    )
+    return records.accept(new).job_id
+
+
+def _enqueue(queues: PrepQueues, ids: list[str], jobs_per_entry: int) -> None:
+    for first in range(0, len(ids), jobs_per_entry):
+        queues.enqueue(ids[first], 1, "batch", *ids[first + 1 : first + jobs_per_entry])
+
+
+def _timed_preparer() -> list[float]:
+    """Wraps the composed preparer; the list gets the CPU seconds of each call."""
+    preparer = PREPARER.get()
+    plain, inside = preparer.prepare, list[float]()
+
+    def timed(job_id: str) -> None:
+        began = time.process_time()
+        plain(job_id)
+        inside.append(time.process_time() - began)
+
+    preparer.prepare = timed  # type: ignore[method-assign]
+    return inside
+
+
+def _median(shares: list[Share]) -> Share:
+    first = shares[0]
+    return Share(
+        first.pictures,
+        first.jobs_per_entry,
+        statistics.median(each.ms_per_picture for each in shares),
+        statistics.median(each.share for each in shares),
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
