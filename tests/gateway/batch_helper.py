@@ -56,7 +56,7 @@ class Caller:
     def batch(self, batch_id: str) -> dict[str, Any]:
         return dict(self.get(f"/v1/batches/{batch_id}").json())
 
-    def ended(self, batch_id: str, within_s: float = 20.0) -> dict[str, Any]:
+    def ended(self, batch_id: str, within_s: float = 60.0) -> dict[str, Any]:
         until = time.monotonic() + within_s
         while (found := self.batch(batch_id))["status"] not in ENDED:
             assert time.monotonic() < until, found

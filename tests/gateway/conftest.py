@@ -64,7 +64,7 @@ def served(
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while not server.started:
         assert time.monotonic() < until, "the server did not start"
         assert thread.is_alive(), "the server ended at its start"
@@ -73,7 +73,7 @@ def served(
         yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(30)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -85,7 +85,7 @@ def address(settings: GatewaySettings) -> Iterator[str]:
 
 @pytest.fixture
 def http(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, trust_env=False, timeout=20) as found:
+    with httpx.Client(base_url=address, trust_env=False, timeout=30) as found:
         yield found
 
 
@@ -93,7 +93,7 @@ def http(address: str) -> Iterator[httpx.Client]:
 def eventually() -> Callable[[Callable[[], Any], float], Any]:
     """Calls until the result is true; gives it. Fails when the time is over."""
 
-    def wait(check: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    def wait(check: Callable[[], Any], timeout_s: float = 30.0) -> Any:
         until = time.monotonic() + timeout_s
         while not (found := check()):
             assert time.monotonic() < until, "it did not happen in time"

@@ -15,6 +15,7 @@ from typing import Any, cast
 from photocall import keys
 from photocall.asks import Ask
 from photocall.connections import connect
+from photocall.errors import JobGone, UnknownJob
 from photocall.jobs import Answered, Holding, JobRecord, Lease, Outcome, Refused, StreamRef, TurnLeft
 from photocall.messages import EngineInfo, Prepared, TurnRequest
 from photocall.operations import Policy
@@ -69,13 +70,17 @@ def answered(ask: Ask, record: JobRecord) -> Outcome:
 
 
 class FakeBackend:
-    """`prepare` and `respond` may be replaced by a test; `hold` makes the engine wait, `delay_s` makes it slow."""
+    """`prepare` and `respond` may be replaced by a test; `hold` makes the engine wait, `stall` and `delay_s` slow.
+
+    Jobs may be cancelled and deleted at any moment: as in the real rooms, what is gone is passed over.
+    """
 
     def __init__(self, url: str, key: bytes, policy: Policy | None = None) -> None:
         self.prepare: Callable[[JobRecord], Refused | None] = lambda record: None
         self.respond: Script = answered
         self.hold = threading.Event()  # set: the engine takes nothing
-        self.delay_s = 0.0
+        self.stall = threading.Event()  # set: what the engine has taken is not answered, and its lease is kept
+        self.delay_s = 0.0  # only to be slow: whatever has to happen in that time is better waited for, with `stall`
         self.seen: list[str] = []  # jobs that reached the engine
         self.renewed_lost = 0  # leases that a renewal found lost
         self._wire = Wire(key, "fake-backend")
@@ -93,7 +98,8 @@ class FakeBackend:
 
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
-        self._thread.join(10)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the back end did not stop"
         self._redis.close()
 
     def announce(self, ready: bool = True) -> None:
@@ -116,7 +122,8 @@ class FakeBackend:
             if entry_id is None:
                 continue
             entry = queue.fetch_job(entry_id.decode())
-            assert entry is not None
+            if entry is None:
+                return True  # its job was deleted between the two reads
             if entry.func_name == keys.FORGET_JOB:
                 return True  # it made nothing of any picture
             assert entry.func_name == keys.PREPARE_JOB
@@ -129,7 +136,9 @@ class FakeBackend:
         return False
 
     def _prepare(self, lease: Lease) -> None:
-        record = self._records.get(lease.job_id)
+        record = self._read(lease)
+        if record is None:
+            return
         refused = self.prepare(record)
         if refused is not None:
             self._records.publish(lease, refused)
@@ -160,9 +169,11 @@ class FakeBackend:
             self._redis.xack(keys.engine_stream(ref.lane), keys.ENGINE_GROUP, ref.entry_id)
             return
         self.seen.append(message.job_id)
-        record = self._records.get(message.job_id)
+        record = self._read(lease)
+        if record is None:  # deleted, and its entry with it
+            return
         ends = time.monotonic() + self.delay_s
-        while time.monotonic() < ends and not self._stopped.is_set():
+        while (self.stall.is_set() or time.monotonic() < ends) and not self._stopped.is_set():
             time.sleep(0.02)
             if not self._records.renew(lease):
                 self.renewed_lost += 1
@@ -172,6 +183,13 @@ class FakeBackend:
         if record.session_id and isinstance(outcome, Answered):
             outcome = replace(outcome, turn=self._left(ask, record))
         self._records.publish(lease, outcome, ref)
+
+    def _read(self, lease: Lease) -> JobRecord | None:
+        """The record; None when it was deleted since it was leased."""
+        try:
+            return self._records.get(lease.job_id)
+        except (JobGone, UnknownJob):
+            return None
 
     def _left(self, ask: Ask, record: JobRecord) -> TurnLeft:
         """What an engine says of a turn that was answered."""

@@ -49,7 +49,7 @@ class Client:
         self.connection.send(json.dumps({"channel": channel, "header": header, "content": content, **more}))
 
     def receive(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.connection.recv(timeout=10))
+        found: dict[str, Any] = json.loads(self.connection.recv(timeout=30))
         assert set(found) == set(frames.PARTS)
         self.seen.append(found)
         return found
@@ -117,7 +117,7 @@ def test_many_requests_at_once_get_each_its_own_reply(client: Client) -> None:
 
 
 def test_control_does_not_wait_behind_shell(client: Client, backend: FakeBackend, eventually: Eventually) -> None:
-    backend.delay_s = 20.0
+    backend.stall.set()
     client.send("decide_request", TEXT, msg_id="slow")
     job_id = client.until("accepted")["content"]["job_id"]
     eventually(lambda: backend.seen)
@@ -341,7 +341,7 @@ def test_text_comes_as_it_is_made(client: Client, backend: FakeBackend, settings
 def test_an_idle_connection_is_pinged_and_one_that_does_not_answer_is_closed(settings: GatewaySettings) -> None:
     with served(settings, ping_s=0.2) as address:
         host, port = address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=5) as raw:
+        with socket.create_connection((host, int(port)), timeout=30) as raw:
             raw.sendall(
                 f"GET /v1/channels HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -291,18 +292,18 @@ def test_equal_calls_in_flight_share_one_job(http: httpx.Client, backend: FakeBa
 
 
 def test_a_call_is_refused_in_time_and_the_retry_gets_the_answer(
-    settings: GatewaySettings, backend: FakeBackend
+    settings: GatewaySettings, backend: FakeBackend, eventually: Callable[..., Any]
 ) -> None:
     backend.hold.set()
     app = create_app(replace(settings, sync_wait_s=0.4), POLICY)
     with TestClient(app, base_url="http://localhost") as client:
         started = time.monotonic()
         late = client.post("/v1/decisions", json=TEXT)
-        assert 0.3 < time.monotonic() - started < 2.0
+        assert 0.3 < time.monotonic() - started < 10.0
         assert (late.status_code, late.json()["error"]["code"]) == (503, "overloaded")
         assert 0 < float(late.headers["retry-after"]) < 8
         backend.hold.clear()
-        assert client.post("/v1/decisions", json=TEXT).status_code == 200
+        eventually(lambda: client.post("/v1/decisions", json=TEXT).status_code == 200)
     assert len(backend.seen) == 1
 
 

@@ -136,7 +136,7 @@ def test_a_caller_that_leaves_leaves_nothing(http: httpx.Client, settings: Gatew
 
     with pytest.raises(OSError, match="cut"):
         http.post("/v1/files", content=half(), headers={"content-type": "multipart/form-data; boundary=b"})
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while stored(settings.data):
         assert time.monotonic() < until
         time.sleep(0.02)

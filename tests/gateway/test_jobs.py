@@ -214,7 +214,7 @@ def test_cancel_and_delete(
 def test_cancelling_a_running_job_tells_its_engine(
     client: TestClient, backend: FakeBackend, eventually: Eventually
 ) -> None:
-    backend.delay_s = 20.0
+    backend.stall.set()
     job_id = client.post("/v1/jobs", json=TEXT).json()["id"]
     eventually(lambda: client.get(f"/v1/jobs/{job_id}").json()["status"] == "running")
     response = client.post(f"/v1/jobs/{job_id}/cancel")
@@ -393,6 +393,14 @@ def test_deleting_spares_what_others_need(
     assert redis_client.exists(image) == 0
     assert redis_client.zrange(keys.FORGET, 0, -1) == [sha256.encode()]
     assert client.delete(f"/v1/images/{sha256}").status_code == 404
+
+
+def test_an_entry_whose_job_was_deleted_stops_no_other(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis
+) -> None:
+    """The scripted back end's own part: a deletion between its two reads must not end its thread."""
+    redis_client.rpush("rq:queue:prep", "deleted-meanwhile")
+    assert client.post("/v1/jobs", json=PICTURE, headers={"prefer": "wait=10"}).json()["status"] == "succeeded"
 
 
 def test_a_picture_dropped_while_it_is_needed_goes_with_the_job(

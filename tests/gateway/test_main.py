@@ -12,9 +12,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -46,7 +47,7 @@ class Process:
         self.log.extend(iter(self.process.stderr.readline, ""))
 
     def address(self) -> str:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while time.monotonic() < until and self.process.poll() is None:
             for line in self.log:
                 if found := re.search(r"listening address=(\S+)", line):
@@ -73,7 +74,9 @@ def running(**environment: str) -> Iterator[Process]:
         process.process.stderr.close()
 
 
-def test_sigterm_finishes_open_calls_refuses_new_writes_and_exits_0(redis_server: RedisServer) -> None:
+def test_sigterm_finishes_open_calls_refuses_new_writes_and_exits_0(
+    redis_server: RedisServer, eventually: Callable[..., Any]
+) -> None:
     with (
         FakeBackend(redis_server.url, KEY.encode(), POLICY) as backend,
         running(PHOTOCALL_REDIS_URL=redis_server.url) as gateway,
@@ -84,9 +87,9 @@ def test_sigterm_finishes_open_calls_refuses_new_writes_and_exits_0(redis_server
         waiting = pool.submit(http.post, "/v1/systemone", json=TEXT)
         job_id = http.post("/v1/jobs", json={**TEXT, "state": "other"}).json()["id"]
         polling = pool.submit(http.get, f"/v1/jobs/{job_id}", headers={"prefer": "wait=10"})
-        time.sleep(0.3)
+        eventually(lambda: "photocall_waiting_calls 2.0" in http.get("/metrics").text)
         gateway.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        eventually(lambda: any("draining" in line for line in gateway.log))
         refused = http.post("/v1/jobs", json=TEXT)
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
         assert "retry-after" in refused.headers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -153,12 +152,13 @@ def test_the_newest_frame_replaces_those_that_wait(
     backend.announce()
     at = made(client, mode="newest")
     assert client.get(at).json()["remember"] is False
-    backend.delay_s = 0.4
+    backend.stall.set()
     running = client.post(f"{at}/turns", json=frame(0)).json()["id"]
     eventually(lambda: client.get(f"/v1/jobs/{running}").json()["status"] == "running" and backend.seen)
     older = client.post(f"{at}/turns", json=frame(1)).json()["id"]
-    newer = client.post(f"{at}/turns", json=frame(2), headers=NOW).json()
-    assert newer["status"] == "succeeded"
+    newer = client.post(f"{at}/turns", json=frame(2)).json()
+    backend.stall.clear()
+    assert client.get(f"/v1/jobs/{newer['id']}", headers=NOW).json()["status"] == "succeeded"
     replaced = client.get(f"/v1/jobs/{older}", headers=NOW).json()
     assert replaced["status"] == "cancelled"
     assert (replaced["error"]["code"], replaced["error"]["replaced_by"]) == ("replaced", newer["id"])
@@ -169,7 +169,7 @@ def test_the_newest_frame_replaces_those_that_wait(
 
 def test_interrupt(client: TestClient, backend: FakeBackend, eventually: Eventually) -> None:
     at = made(client)
-    backend.delay_s = 5.0
+    backend.stall.set()
     running = client.post(f"{at}/turns", json={"text": "Go on."}).json()["id"]
     eventually(lambda: backend.seen)
     waiting = client.post(f"{at}/turns", json={"text": "And on."}).json()["id"]
@@ -305,10 +305,11 @@ def test_too_many_turns_at_once(settings: GatewaySettings, backend: FakeBackend)
         assert int(full.headers["retry-after"]) >= 1
 
 
-def test_a_session_ends_with_its_time_to_live(settings: GatewaySettings, backend: FakeBackend) -> None:
+def test_a_session_ends_with_its_time_to_live(
+    settings: GatewaySettings, backend: FakeBackend, eventually: Eventually
+) -> None:
     short = replace(settings, image_ttl_s=1)
     with TestClient(create_app(short, POLICY), base_url="http://127.0.0.1:8080") as client:
-        at = made(client)
-        assert client.get(at).json()["ttl_s"] == 1
-        time.sleep(1.1)
-        assert client.get(at).status_code == 404
+        made_now = client.post("/v1/sessions", json={})
+        assert made_now.json()["ttl_s"] == 1
+        eventually(lambda: client.get(made_now.headers["location"]).status_code == 404)

@@ -43,9 +43,12 @@ def prep(client: redis.Redis, fields: dict[str, bytes]) -> Iterator[list[str]]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    yield asked
-    stopped.set()
-    thread.join(5)
+    try:
+        yield asked
+    finally:  # a thread that goes on would take the next test's work
+        stopped.set()
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_a_picture_is_shown_and_asked_for_once(client: TestClient, redis_client: redis.Redis) -> None:

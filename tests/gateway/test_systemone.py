@@ -183,19 +183,19 @@ def test_a_passing_failure_is_tried_again_and_a_lasting_one_is_not(http: httpx.C
 
 
 def test_a_call_is_refused_in_time_and_the_retry_gets_the_answer(
-    settings: GatewaySettings, backend: FakeBackend
+    settings: GatewaySettings, backend: FakeBackend, eventually: Eventually
 ) -> None:
     backend.hold.set()
     settings = replace(settings, sync_wait_s=0.4)
     with TestClient(create_app(settings, POLICY), base_url="http://localhost") as client:
         started = time.monotonic()
         late = client.post("/v1/systemone", json=TEXT)
-        assert 0.3 < time.monotonic() - started < 2.0
+        assert 0.3 < time.monotonic() - started < 10.0
         assert late.status_code == 529
         assert late.json()["detail"]["error_type"] == "overloaded"
         assert float(late.headers["retry-after"]) < 8  # the retry must come before the work is given up
         backend.hold.clear()
-        assert client.post("/v1/systemone", json=TEXT).status_code == 200
+        eventually(lambda: client.post("/v1/systemone", json=TEXT).status_code == 200)
     assert len(backend.seen) == 1
 
 
@@ -208,15 +208,15 @@ def test_work_is_given_up_when_its_last_caller_left(
 ) -> None:
     backend.hold.set()
     app_settings = replace(settings, sync_wait_s=30.0)
-    with served(app_settings, abandoned_after_s=0.4) as address, httpx.Client(base_url=address) as client:
+    with served(app_settings, abandoned_after_s=1.5) as address, httpx.Client(base_url=address) as client:
         with pytest.raises(httpx.ReadTimeout):
-            client.post("/v1/systemone", json=TEXT, timeout=0.3)
+            client.post("/v1/systemone", json=TEXT, timeout=1.0)
         left_at = time.monotonic()
         assert statuses(redis_client) == [b"queued"]
-        eventually(lambda: statuses(redis_client) == [b"cancelled"], 5.0)
+        eventually(lambda: statuses(redis_client) == [b"cancelled"])
         assert time.monotonic() - left_at > 0.3
         backend.hold.clear()
-        assert client.post("/v1/systemone", json=TEXT, timeout=10).status_code == 200
+        assert client.post("/v1/systemone", json=TEXT, timeout=30).status_code == 200
 
 
 def test_a_pause_between_two_tries_is_not_leaving(
@@ -224,17 +224,17 @@ def test_a_pause_between_two_tries_is_not_leaving(
 ) -> None:
     backend.hold.set()
     with (
-        served(replace(settings, sync_wait_s=30.0), abandoned_after_s=0.8) as address,
+        served(replace(settings, sync_wait_s=30.0), abandoned_after_s=2.0) as address,
         httpx.Client(base_url=address) as client,
     ):
         for _ in range(4):
             with pytest.raises(httpx.ReadTimeout):
-                client.post("/v1/systemone", json=TEXT, timeout=0.2)
+                client.post("/v1/systemone", json=TEXT, timeout=0.6)
             time.sleep(0.2)
         assert statuses(redis_client) == [b"queued"]
         releasing = threading.Timer(0.2, backend.hold.clear)
         releasing.start()
-        assert client.post("/v1/systemone", json=TEXT, timeout=10).status_code == 200
+        assert client.post("/v1/systemone", json=TEXT, timeout=30).status_code == 200
         releasing.join()
     assert len(backend.seen) == 1
 

@@ -86,7 +86,7 @@ def test_a_slow_sender_is_cut_off(web: WebServer, when: str) -> None:
             request.end_headers()
         elif when == "in the head":
             request.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        for _ in range(100):
+        for _ in range(400):
             if left.wait(0.05):
                 return
             if when != "before the head":
@@ -99,14 +99,14 @@ def test_a_slow_sender_is_cut_off(web: WebServer, when: str) -> None:
             web.caller(timeout_s=0.4).exchange("GET", parse_url(web.url("/")), {})
     finally:
         left.set()
-    assert time.monotonic() - started < 2.0
+    assert time.monotonic() - started < 10.0
 
 
 def test_a_slow_resolver_is_cut_off(web: WebServer) -> None:
     woken = threading.Event()
 
     def slow(host: str, port: int) -> list[str]:
-        woken.wait(5)
+        woken.wait(60)
         return ["127.0.0.1"]
 
     with pytest.raises(OutboundError, match="not resolved in time"):

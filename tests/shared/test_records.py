@@ -414,7 +414,7 @@ def test_the_answer_wakes_whoever_waits(bench: Bench, redis_server: RedisServer)
         records = AsyncRecords(client, WIRE, clock=bench.clock)
         async with records.wakes() as wakes:
             bench.records.publish(lease, Answered(BODY))
-            job_id = await asyncio.wait_for(anext(wakes), 5)
+            job_id = await asyncio.wait_for(anext(wakes), 30)
         await client.aclose()
         return job_id
 

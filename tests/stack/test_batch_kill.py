@@ -41,7 +41,7 @@ def gateway(server: RedisServer, data: Path, failpoint: str = "") -> Iterator[tu
     process = subprocess.Popen([sys.executable, "-m", "photocall_gateway"], env=environ)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as http:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 60
             while True:
                 try:
                     http.get("/healthz")
@@ -52,7 +52,7 @@ def gateway(server: RedisServer, data: Path, failpoint: str = "") -> Iterator[tu
             yield process, Caller(http)
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("point", [name for name in failpoints.POINTS if name.startswith("batch.")])
@@ -64,9 +64,9 @@ def test_a_killed_gateways_batch_is_taken_over(redis_server: RedisServer, tmp_pa
     ):
         batch_id = first.start(first.upload(jsonl(*rows)))["id"]
         with gateway(redis_server, tmp_path) as (_, second):
-            assert doomed.wait(30) == -signal.SIGKILL
+            assert doomed.wait(60) == -signal.SIGKILL
             assert failpoints.marker(tmp_path, point).exists()
-            batch = second.ended(batch_id, within_s=60)
+            batch = second.ended(batch_id, within_s=120)
             assert batch["status"] == "completed", batch
             assert batch["request_counts"] == {"total": ROWS, "completed": ROWS, "failed": 0}
             done, failed = second.results(batch)

@@ -36,7 +36,7 @@ def test_killed_after_the_202_and_before_the_enqueue() -> None:
     with service("gateway.enqueue") as running:
         status, job = running.submit()
         assert status == 202
-        wait_for(lambda: running.died_at("gateway.enqueue"), 10, "the gateway to die", running)
+        wait_for(lambda: running.died_at("gateway.enqueue"), 30, "the gateway to die", running)
         assert_one_answer(running, job["id"], attempts=1)
 
 
@@ -45,7 +45,7 @@ def test_killed_at_work(point: str) -> None:
     with service(point) as running:
         status, job = running.submit()
         assert status == 202
-        wait_for(lambda: running.died_at(point), 20, f"a death at {point}", running)
+        wait_for(lambda: running.died_at(point), 60, f"a death at {point}", running)
         assert_one_answer(running, job["id"], attempts=2)
 
 
@@ -124,4 +124,4 @@ def test_a_killed_supervisor_leaves_no_orphan() -> None:
         assert all(children)
         running.process.kill()
         running.process.wait(10)
-        wait_for(lambda: not any(alive(pid) for pid in children), 10, "the children to end", running)
+        wait_for(lambda: not any(alive(pid) for pid in children), 30, "the children to end", running)

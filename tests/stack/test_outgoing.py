@@ -41,13 +41,13 @@ def test_fetched_answered_shown_and_told_after_a_kill() -> None:
         status, job = running.call("POST", "/v1/jobs", json.dumps(body).encode(), content_type="application/json")
         assert status == 202, job
         assert running.ended(job["id"])["status"] == "succeeded"
-        wait_for(lambda: heard, 20, "the first attempt", running)
+        wait_for(lambda: heard, 60, "the first attempt", running)
         os.kill(pid_of(running, "gateway"), signal.SIGKILL)
-        wait_for(lambda: len(heard) == 2, 30, "the second attempt", running)
+        wait_for(lambda: len(heard) == 2, 60, "the second attempt", running)
         assert [delivery_id for delivery_id, _ in heard] == [job["id"]] * 2
         assert heard[0][1] == heard[1][1]
         assert json.loads(heard[0][1])["data"]["status"] == "succeeded"
-        wait_for(lambda: running.call("GET", "/readyz")[0] == 200, 30, "the gateway to be back", running)
+        wait_for(lambda: running.call("GET", "/readyz")[0] == 200, 60, "the gateway to be back", running)
         prepared = next(event for event in running.events(job["id"]) if event.msg_type == "prepared")
         sha256 = prepared.to_content()["images"][0]["sha256"]
         status, report = running.call("GET", f"/v1/images/{sha256}/report")
