@@ -80,6 +80,8 @@ class FakeBackend:
         self.respond: Script = answered
         self.hold = threading.Event()  # set: the engine takes nothing
         self.stall = threading.Event()  # set: what the engine has taken is not answered, and its lease is kept
+        self.renewing = threading.Event()  # cleared: a stalled engine asks nothing, and so hears of no cancel
+        self.renewing.set()
         self.delay_s = 0.0  # only to be slow: whatever has to happen in that time is better waited for, with `stall`
         self.seen: list[str] = []  # jobs that reached the engine
         self.renewed_lost = 0  # leases that a renewal found lost
@@ -175,7 +177,7 @@ class FakeBackend:
         ends = time.monotonic() + self.delay_s
         while (self.stall.is_set() or time.monotonic() < ends) and not self._stopped.is_set():
             time.sleep(0.02)
-            if not self._records.renew(lease):
+            if self.renewing.is_set() and not self._records.renew(lease):
                 self.renewed_lost += 1
                 break
         ask = Ask.from_content(unpack(record.ask))
