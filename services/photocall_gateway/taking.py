@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TypeVar
 
 from starlette.background import BackgroundTasks
+from starlette.requests import Request
+from starlette.responses import Response
 
 from photocall.errors import UnknownSession
 from photocall.jobs import Accepted
 from photocall.sessions import SessionRecord
 from photocall_gateway.body import Body, Limits
 from photocall_gateway.dispatch import TurnOf
+from photocall_gateway.job_response import POLL_AFTER_S, job_response
 from photocall_gateway.parsing import parse_job, parse_turn
-from photocall_gateway.services import Services
+from photocall_gateway.prefer import preferred_wait_s, while_connected
+from photocall_gateway.reading import read_body
+from photocall_gateway.services import Services, owner
 from photocall_gateway.sync_route import INLINE_PARSE_BYTES
+from photocall_gateway.uploads import first_upload, idempotency_key
+from photocall_gateway.waiting import ended, wait_for
 
 MAX_DEADLINE_S = 86_400.0
 
@@ -68,6 +75,34 @@ async def accept_turn(
     if session.mode == "newest" and accepted.created:
         await s.sessions.replace_waiting(session.session_id, accepted.job_id)
     return accepted
+
+
+async def take_in(
+    request: Request,
+    s: Services,
+    accept: Callable[[Body, str | None, BackgroundTasks | None], Awaitable[Accepted]],
+) -> Response:
+    """Read a body, `accept` it and answer: 202 and its job, or 200 with its end when the caller prefers to wait and it
+    ends in time. `accept` takes the body, the idempotency key, and what is done after the response where nobody waits.
+    """
+    key = idempotency_key(request)
+    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
+    after_response = BackgroundTasks() if wait_s is None else None
+    async with first_upload(s.redis, owner(request), key):
+        body = await read_body(request, s.settings.max_body_bytes)
+        accepted = await accept(body, key, after_response)
+    headers = {"location": f"/v1/jobs/{accepted.job_id}"}
+    if wait_s is None:
+        record = await s.records.get(accepted.job_id)
+    else:
+        record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
+        headers["preference-applied"] = f"wait={wait_s:g}"
+    done = wait_s is not None and record.status.terminal
+    if not done:
+        headers["retry-after"] = str(POLL_AFTER_S)
+    response = await job_response(s, record, 200 if done else 202, headers)
+    response.background = after_response
+    return response
 
 
 async def own_session(s: Services, session_id: str, caller: str) -> SessionRecord:

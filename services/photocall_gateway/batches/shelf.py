@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -189,11 +188,6 @@ def opened(directory: Path) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
-
-
-def ended_before(batch: Batch) -> bool:
-    """Its window is over."""
-    return time.time() >= batch.head.expires_at
 
 
 def _made_at(path: Path) -> float:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 
-from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -16,13 +15,13 @@ from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path
 from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
 from photocall_gateway.job_object import etag, job_object, matches
 from photocall_gateway.job_response import POLL_AFTER_S, delivery, job_response, place
+from photocall_gateway.listing import read_limit
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.prefer import preferred_wait_s, while_connected
-from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
-from photocall_gateway.taking import accept_job
-from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
+from photocall_gateway.taking import accept_job, take_in
+from photocall_gateway.uploads import MAX_KEY
 from photocall_gateway.waiting import ended, wait_for
 
 MAX_PAGE = 100
@@ -31,24 +30,7 @@ MAX_PAGE = 100
 async def create(request: Request) -> Response:
     """Accept a job: 202, or 200 with its end when the caller prefers to wait and it ends in time."""
     s = services(request)
-    key = idempotency_key(request)
-    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
-    after_response = BackgroundTasks() if wait_s is None else None
-    async with first_upload(s.redis, owner(request), key):
-        body = await read_body(request, s.settings.max_body_bytes)
-        accepted = await accept_job(s, owner(request), body, key, after_response)
-    headers = {"location": f"/v1/jobs/{accepted.job_id}"}
-    if wait_s is None:
-        record = await s.records.get(accepted.job_id)
-    else:
-        record = await _wait(request, s, accepted.job_id, wait_s)
-        headers["preference-applied"] = f"wait={wait_s:g}"
-    done = wait_s is not None and record.status.terminal
-    if not done:
-        headers["retry-after"] = str(POLL_AFTER_S)
-    response = await job_response(s, record, 200 if done else 202, headers)
-    response.background = after_response
-    return response
+    return await take_in(request, s, partial(accept_job, s, owner(request)))
 
 
 async def read(request: Request) -> Response:
@@ -61,7 +43,7 @@ async def read(request: Request) -> Response:
     if wait_s is not None:
         headers["preference-applied"] = f"wait={wait_s:g}"
         enough = ended if tag is None else lambda new: ended(new) or not matches(tag, etag(new))
-        record = await _wait(request, s, record.job_id, wait_s, enough)
+        record = await while_connected(request, wait_for(s.records, s.wakes, record.job_id, enough, wait_s))
     if matches(tag, etag(record)):
         return Response(status_code=304, headers={**headers, "etag": etag(record)})
     if not record.status.terminal:
@@ -87,7 +69,7 @@ async def listing(request: Request) -> Response:
     """The caller's jobs, newest first, a page at a time."""
     s = services(request)
     query = request.query_params
-    limit = _limit(query.get("limit", "20"))
+    limit = read_limit(query.get("limit", "20"), MAX_PAGE)
     status = query.get("status")
     if status is not None and status not in set(JobStatus):
         raise InvalidField(("status",), f"Expected one of {', '.join(JobStatus)}", "literal_error")
@@ -119,18 +101,6 @@ async def _own(request: Request, s: Services) -> JobRecord:
     if record.owner != owner(request):
         raise UnknownJob(record.job_id)
     return record
-
-
-async def _wait(
-    request: Request, s: Services, job_id: str, wait_s: float, enough: Callable[[JobRecord], bool] = ended
-) -> JobRecord:
-    return await while_connected(request, wait_for(s.records, s.wakes, job_id, enough, wait_s))
-
-
-def _limit(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MAX_PAGE:
-        raise InvalidField(("limit",), f"Expected 1 to {MAX_PAGE}", "out_of_range")
-    return int(text)
 
 
 _JOB_ID = in_path("job_id")

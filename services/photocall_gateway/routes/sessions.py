@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 
-from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -15,18 +15,15 @@ from photocall.sessions import SessionRecord
 from photocall_gateway.body import open_body
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation
 from photocall_gateway.events import SessionEvents, last_event_id, sse, sse_response
-from photocall_gateway.job_response import POLL_AFTER_S, job_response
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.openapi_sessions import SESSION_SCHEMAS, optional_body
 from photocall_gateway.parsing import metadata_of
-from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.session_object import session_object
-from photocall_gateway.taking import accept_turn, own_session
-from photocall_gateway.uploads import MAX_KEY, first_upload, idempotency_key
-from photocall_gateway.waiting import ended, wait_for
+from photocall_gateway.taking import accept_turn, own_session, take_in
+from photocall_gateway.uploads import MAX_KEY
 
 DEFAULT_TTL_S = 1800
 MIN_TTL_S = 10
@@ -71,25 +68,7 @@ async def read(request: Request) -> Response:
 async def turn(request: Request) -> Response:
     """Accept a turn: 202 and its job, or 200 with its end when the caller prefers to wait and it ends in time."""
     s = services(request)
-    session = await _own(request, s)
-    key = idempotency_key(request)
-    wait_s = preferred_wait_s(request, s.settings.max_wait_s)
-    after_response = BackgroundTasks() if wait_s is None else None
-    async with first_upload(s.redis, owner(request), key):
-        body = await read_body(request, s.settings.max_body_bytes)
-        accepted = await accept_turn(s, session, body, key, after_response)
-    headers = {"location": f"/v1/jobs/{accepted.job_id}"}
-    if wait_s is None:
-        record = await s.records.get(accepted.job_id)
-    else:
-        record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
-        headers["preference-applied"] = f"wait={wait_s:g}"
-    done = wait_s is not None and record.status.terminal
-    if not done:
-        headers["retry-after"] = str(POLL_AFTER_S)
-    response = await job_response(s, record, 200 if done else 202, headers)
-    response.background = after_response
-    return response
+    return await take_in(request, s, partial(accept_turn, s, await _own(request, s)))
 
 
 async def interrupt(request: Request) -> Response:
