@@ -6,6 +6,7 @@ What each workload is counted in, its goals, floors and what others reach are da
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -118,6 +119,14 @@ def write(path: Path, results: Iterable[Figure], **more: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     shown = provenance() | more | {"results": [_shown(each) for each in results]}
     path.write_text(json.dumps(shown, indent=1) + "\n")
+
+
+def keep(name: str, results: Iterable[Mapping[str, Any]]) -> None:
+    """Write results of any form as NAME.json into $OUT, or beside the other results, and say where."""
+    path = Path(os.environ.get("OUT", RESULTS)) / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(provenance() | {"results": list(results)}, indent=1) + "\n")
+    print(f"wrote {path}")
 
 
 def _shown(each: Figure) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from ops.bench.figures import keep
 from ops.bench.random_weights import read_shape, write_checkpoint
 from ops.train.answering import EngineAnswerer
 from ops.train.draw import Drawer
@@ -30,7 +30,6 @@ from ops.train.evaluate import judged_rows
 from photocall_engine.model.config import read_config
 from photocall_engine.verify import make_samples, our_logits
 
-RESULTS = Path(__file__).parent / "results"
 MINI = Path("models/mini")
 Weights = Literal["bf16", "fp8"]
 _SIDES: tuple[Weights, Weights] = ("bf16", "fp8")
@@ -49,7 +48,7 @@ def main() -> int:
         results.append(random_loss(shape))
     for line in results:
         print(f"{line['workload']:34} {line['shape']:14} {line['value']:.5f} {line['unit']}")
-    write(results)
+    keep(f"fp8-loss-{datetime.now(UTC):%Y-%m-%d}", results)
     return 0
 
 
@@ -123,23 +122,6 @@ def _kl(exact: Any, kept: Any) -> Any:
 def _figure(workload: str, shape: str, value: float, unit: str, better: str) -> dict[str, Any]:
     figure = {"workload": workload, "shape": shape, "numerics": "invariant", "value": value, "unit": unit}
     return {**figure, "goal": None, "floor": None, "better": better}
-
-
-def write(results: list[dict[str, Any]]) -> None:
-    """The figures as JSON."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    figures = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "gpu": "none",
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-        "results": results,
-    }
-    folder = Path(os.environ.get("OUT", RESULTS))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"fp8-loss-{datetime.now(UTC):%Y-%m-%d}.json"
-    path.write_text(json.dumps(figures, indent=1) + "\n")
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -12,18 +12,19 @@ import json
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ops.bench.stand import Lists
 from photocall.asks import Ask
 from photocall.questions import Choice, Option, Question, Text
 from photocall_engine import engine as engine_module
 from photocall_engine.calibration import Calibration
-from photocall_engine.edges import EngineRequest, Outcome
+from photocall_engine.edges import EngineRequest
 from photocall_engine.engine import build_engine
 from photocall_engine.rows import Ints, RowBatch
 from photocall_engine.runner import PatchImage
@@ -92,33 +93,6 @@ class NullRunner:
 
     def sync(self) -> None:
         """Nothing to wait for."""
-
-
-class Lists:
-    """Intake and outlet made of lists."""
-
-    def __init__(self) -> None:
-        self.incoming: list[EngineRequest] = []
-        self.num_done = 0
-
-    def take(self, limit: int, wait_s: float) -> list[EngineRequest]:
-        """The next ones."""
-        taken, self.incoming = self.incoming[:limit], self.incoming[limit:]
-        return taken
-
-    def cancelled(self, job_ids: Collection[str]) -> set[str]:
-        """Nobody."""
-        return set()
-
-    def publish(self, request: EngineRequest, outcome: Outcome) -> None:
-        """Counted."""
-        self.num_done += 1
-
-    def event(self, request: EngineRequest, kind: str, data: Mapping[str, Any]) -> None:
-        """Dropped."""
-
-    def released(self, session_id: str) -> None:
-        """Dropped."""
 
 
 class Stopwatch:
@@ -202,7 +176,8 @@ def measure(name: str) -> dict[str, Any]:
         for number, incoming in enumerate(rounds):
             if number == len(rounds) // 2:
                 watch.steps.clear()
-                seconds, lists.num_done = 0.0, 0
+                lists.ended.clear()
+                seconds = 0.0
             lists.incoming = incoming
             start = time.thread_time()
             while engine.step():
@@ -224,7 +199,7 @@ def measure(name: str) -> dict[str, Any]:
         "step_ms": statistics.median(sum(p.values()) for _, p in wanted),
         "phases_ms": medians,
         "mean_ms": means,
-        "requests_per_s": lists.num_done / seconds,
+        "requests_per_s": len(lists.ended) / seconds,
     }
 
 

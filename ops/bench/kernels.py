@@ -9,22 +9,18 @@ Exits 1 where a comparison fails, 2 where there is no CUDA.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import torch
 
 from ops.bench import kernel_cases
+from ops.bench.figures import keep
 from ops.bench.kernel_cases import Case
 
-RESULTS = Path(__file__).parent / "results"
 BYTES_PER_S = 4.24e12
 OPERATIONS_PER_S = 770e12
 L2_BYTES = 60e6
@@ -66,7 +62,7 @@ def main() -> int:
         results.append(result)
         print(line(result), flush=True)
         torch.cuda.empty_cache()
-    write(results)
+    keep(f"kernels-{datetime.now(UTC):%Y%m%d-%H%M%S}", [asdict(result) for result in results])
     failed = [result for result in results if not result.holds]
     print(f"\n{len(results)} cases, {len(failed)} failed" + "".join(f"\n  {r.workload} {r.shape}" for r in failed))
     return 1 if failed or not results else 0
@@ -136,23 +132,6 @@ def line(result: Result) -> str:
         f"{result.workload:18} {result.shape:34} {result.value:9.1f} us  floor {result.floor:8.1f}  "
         f"x{result.value / max(result.floor, 1e-9):5.2f}  error {result.error:.1e}{wrong}  {bits}"
     )
-
-
-def write(results: list[Result]) -> None:
-    """The figures as JSON."""
-    folder = Path(os.environ.get("OUT", RESULTS))
-    folder.mkdir(parents=True, exist_ok=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    figures = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-        "results": [asdict(result) for result in results],
-    }
-    path = folder / f"kernels-{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
-    path.write_text(json.dumps(figures, indent=1) + "\n")
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

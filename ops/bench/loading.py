@@ -8,16 +8,14 @@ page cache. Prints a line a round and writes the median of the later ones as JSO
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
+from ops.bench.figures import keep
 from photocall_engine.model.checkpoint import allocate
 from photocall_engine.model.config import read_config
 from photocall_engine.model.fields import ConfigError
@@ -25,7 +23,6 @@ from photocall_engine.model.shards import WeightError, read_shards
 from photocall_engine.model.text_weights import unneeded
 from photocall_engine.model.weights import LoadReport, load_weights
 
-RESULTS = Path(__file__).parent / "results"
 GOAL_GB_PER_S = 2.0
 
 
@@ -45,7 +42,14 @@ def main() -> int:
     later = reports[1:] or reports
     rate = statistics.median(report.size / report.seconds / 1e9 for report in later)
     print(f"{rate:.2f} GB/s from the page cache to {options.device} (goal {GOAL_GB_PER_S})")
-    write(options.device, options.directory.name, rate)
+    figure = {
+        "workload": f"loading to {options.device}",
+        "shape": options.directory.name,
+        "numerics": "",
+        "value": rate,
+    }
+    figure |= {"unit": "GB/s", "goal": GOAL_GB_PER_S, "floor": None, "better": "higher"}
+    keep(f"loading-{options.device}-{datetime.now(UTC):%Y-%m-%d}", [figure])
     return 0
 
 
@@ -62,24 +66,6 @@ def measure(directory: Path, device: torch.device, threads: int, rounds: int) ->
         print(f"round {number + 1}: {report}", flush=True)
         reports.append(report)
     return reports
-
-
-def write(device: str, shape: str, rate: float) -> None:
-    """The figure as JSON."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    figure = {"workload": f"loading to {device}", "shape": shape, "numerics": "", "value": rate, "unit": "GB/s"}
-    figures = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else "none",
-        "torch": torch.__version__,
-        "commit": commit.stdout.strip(),
-        "results": [{**figure, "goal": GOAL_GB_PER_S, "floor": None, "better": "higher"}],
-    }
-    folder = Path(os.environ.get("OUT", RESULTS))
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"loading-{device}-{datetime.now(UTC):%Y-%m-%d}.json"
-    path.write_text(json.dumps(figures, indent=1) + "\n")
-    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

@@ -254,12 +254,6 @@ class BadLogits(RuntimeError):
     """The model said something that is no number."""
 
 
-def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
-    """Run one step; what each of its readers asked for, by sequence."""
-    issue(runner, step)
-    return collect(runner, step)
-
-
 def issue(runner: ModelRunner, step: Step) -> None:
     """Everything of a step up to its forward. A device works on while the caller does."""
     for first, vals in step.map_changes:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from photocall.questions import Json, Noul, Text
-from photocall_engine.engine import Answered, execute
+from photocall_engine.engine import Answered
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.readout import Floats
 from photocall_engine.scheduler import BREATHS, Scheduler
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.window import pages_for, sliding_pages_during
-from tests.engine.harness import Bench, bench, choice, picture
+from tests.engine.harness import Bench, bench, choice, execute, picture
 
 
 def one_word(tokenizer: ChatTokenizer) -> Callable[[int, list[int]], Floats]:

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from photocall.questions import Choice, Noul, Option, Text
-from photocall_engine.engine import execute
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.sequence import Request
 from photocall_engine.steps import Step
 from photocall_engine.tokenizer import ChatTokenizer
-from tests.engine.harness import Bench, bench, choice, picture
+from tests.engine.harness import Bench, bench, choice, execute, picture
 
 
 def plan(made: Bench) -> tuple[Step, Request]:
