@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from photocall_gateway.openapi_parts import Schema
+from photocall_gateway.schema_text import SchemaText
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24 }
@@ -24,17 +24,22 @@ HEADERS = {
     "content-security-policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
 }
-_LIMITS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "above {}",
-    "maximum": "at most {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "minProperties": "at least {} entries",
-    "maxProperties": "at most {} entries",
-    "maxLength": "at most {} characters",
-    "default": "default {}",
-}
+
+
+class _Html:
+    between_values = " | "
+
+    def text(self, text: str) -> str:
+        return escape(text)
+
+    def code(self, text: str) -> str:
+        return f"<code>{escape(text)}</code>"
+
+    def link(self, name: str) -> str:
+        return f"<a href='#{escape(name)}'>{escape(name)}</a>"
+
+
+WORDS = SchemaText(_Html())
 
 
 def page(described: Mapping[str, Any]) -> str:
@@ -60,72 +65,21 @@ def page(described: Mapping[str, Any]) -> str:
 
 def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
     rows = [
-        (f"<code>{escape(p['name'])}</code> ({p['in']})", escape(p.get("description", "")) or _type(p["schema"]))
+        (f"<code>{escape(p['name'])}</code> ({p['in']})", escape(p.get("description", "")) or WORDS.line(p["schema"]))
         for p in operation.get("parameters", [])
     ]
     if "requestBody" in operation:
-        rows.append(("body", _bodies(operation["requestBody"]["content"])))
-    rows += _answers(operation["responses"])
+        rows.append(("body", WORDS.bodies(operation["requestBody"]["content"])))
+    answers = WORDS.answers(operation["responses"])
+    rows += [(f"<code>{' '.join(statuses)}</code>", shown) for statuses, shown in answers]
     title = f"<span class='method'>{method.upper()}</span> <code>{escape(path)}</code>"
     return f"<h3>{title}</h3>{escape(operation['summary'])}.{_table(rows)}"
 
 
-def _bodies(content: Mapping[str, Any]) -> str:
-    kinds = [(_type(media.get("schema", {})), escape(kind)) for kind, media in content.items()]
-    return "; ".join(f"{schema} as <code>{kind}</code>" if schema else f"<code>{kind}</code>" for schema, kind in kinds)
-
-
-def _answers(responses: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A row for each different answer, with every status that comes with it."""
-    statuses: dict[str, list[str]] = {}
-    for status, answer in sorted(responses.items()):
-        shown = f"{escape(answer['description'])}: {_bodies(answer.get('content', {})) or 'no body'}"
-        statuses.setdefault(shown, []).append(status)
-    return [(f"<code>{' '.join(found)}</code>", shown) for shown, found in statuses.items()]
-
-
 def _schema(name: str, schema: Schema) -> str:
-    required = schema.get("required", [])
-    rows = [
-        (f"<code>{escape(field)}</code>{' *' if field in required else ''}", _type(inner))
-        for field, inner in schema.get("properties", {}).items()
-    ]
-    body = _table(rows) if rows else f"<p>{_type(schema)}"
+    rows = WORDS.fields(schema)
+    body = _table(rows) if rows else f"<p>{WORDS.line(schema)}"
     return f"<h3 id='{escape(name)}'>{escape(name)}</h3>{body}"
-
-
-def _type(schema: Schema) -> str:
-    """One schema in a line: its type, its bounds, and what it says of itself."""
-    found = [part for part in (_kind(schema), ", ".join(_limits(schema))) if part]
-    said = escape(schema.get("description", ""))
-    return ", ".join(found) + (f". {said}" if said and found else said)
-
-
-def _kind(schema: Schema) -> str:
-    if "$ref" in schema:
-        name = escape(schema["$ref"].rpartition("/")[2])
-        return f"<a href='#{name}'>{name}</a>"
-    for joined in ("oneOf", "anyOf"):
-        if joined in schema:
-            return "; or ".join(_type(option) for option in schema[joined])
-    if "const" in schema or "enum" in schema:
-        values = [schema["const"]] if "const" in schema else schema["enum"]
-        return " | ".join(f"<code>{escape(json.dumps(value))}</code>" for value in values)
-    kind = schema.get("type", "")
-    text = escape(kind if isinstance(kind, str) else " or ".join(kind))
-    if "items" in schema:
-        return f"{text} of ({_type(schema['items'])})"
-    if isinstance(schema.get("additionalProperties"), dict):
-        return f"{text} with any names, of ({_type(schema['additionalProperties'])})"
-    if schema.get("properties"):
-        return f"{text} ({'; '.join(f'<code>{escape(k)}</code>: {_type(v)}' for k, v in schema['properties'].items())})"
-    return text
-
-
-def _limits(schema: Schema) -> Iterator[str]:
-    for name, text in _LIMITS.items():
-        if name in schema:
-            yield escape(text.format(json.dumps(schema[name])))
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

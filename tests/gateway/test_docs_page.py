@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from photocall_gateway.app import ROUTES
-from photocall_gateway.docs_page import _type
+from photocall_gateway.docs_page import WORDS
 from photocall_gateway.openapi import document
 
 
@@ -69,10 +69,10 @@ def test_it_asks_for_nothing_and_runs_nothing(client: TestClient, page: Page) ->
 
 
 def test_what_is_described_is_text_and_not_markup() -> None:
-    assert _type({"type": "string", "description": "<b>&"}) == "string. &lt;b&gt;&amp;"
-    assert _type({"enum": ["<x>", None]}) == "<code>&quot;&lt;x&gt;&quot;</code> | <code>null</code>"
+    assert WORDS.line({"type": "string", "description": "<b>&"}) == "string. &lt;b&gt;&amp;"
+    assert WORDS.line({"enum": ["<x>", None]}) == "<code>&quot;&lt;x&gt;&quot;</code> | <code>null</code>"
 
 
 def test_limits_are_said() -> None:
     array = {"type": "array", "items": {"$ref": "#/components/schemas/A"}, "minItems": 1, "maxItems": 2}
-    assert _type(array) == "array of (<a href='#A'>A</a>), at least 1 items, at most 2 items"
+    assert WORDS.line(array) == "array of (<a href='#A'>A</a>), at least 1 items, at most 2 items"
