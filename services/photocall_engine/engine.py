@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -36,7 +36,7 @@ from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.prompt import PROMPT_VERSION
 from photocall_engine.readout import Floats, Greedy, Letters, Logits, TextReader
-from photocall_engine.rows import Ints
+from photocall_engine.rows import ints
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.scheduler import Scheduler
 from photocall_engine.sequence import Request, Sequence
@@ -280,17 +280,17 @@ def _read(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
     if letters:
         labels = sorted({label for ids in letters.values() for label in ids})
         column = {label: i for i, label in enumerate(labels)}
-        logits = runner.letter_logits(_ints(letters), _ints(labels))
+        logits = runner.letter_logits(ints(letters), ints(labels))
         for (row, ids), of_row in zip(letters.items(), logits, strict=True):
             values[step.readers[row].sequence] = of_row[[column[label] for label in ids]]
     said = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Greedy)]
     if said:
-        tokens, logprobs = runner.greedy_rows(_ints(said))
+        tokens, logprobs = runner.greedy_rows(ints(said))
         for row, pair in zip(said, np.stack((tokens, logprobs), axis=1).astype(np.float32), strict=True):
             values[step.readers[row].sequence] = pair
     whole = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Logits)]
     if whole:
-        for row, of_row in zip(whole, runner.logits_rows(_ints(whole)), strict=True):
+        for row, of_row in zip(whole, runner.logits_rows(ints(whole)), strict=True):
             values[step.readers[row].sequence] = of_row
     return values
 
@@ -319,7 +319,3 @@ def build_engine(
     scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
     held = HeldPrefixes(cache, runner.page_bytes, runner.sliding_page_bytes, runner.backend, limits.max_tokens)
     return Engine(intake, outlet, scheduler, composer, runner, held, model, clock)
-
-
-def _ints(values: Iterable[int]) -> Ints:
-    return np.asarray(list(values), dtype=np.int32)

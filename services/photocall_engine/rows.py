@@ -7,6 +7,7 @@ both pools is scratch for it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +16,11 @@ from numpy.typing import NDArray
 
 PAGE_SIZE = 16
 Ints: TypeAlias = NDArray[np.int32]
+
+
+def ints(values: Iterable[int]) -> Ints:
+    """As a batch wants them."""
+    return np.asarray(list(values), dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 from photocall.errors import PhotocallError
 from photocall_engine.pages import Pages
 from photocall_engine.readout import Floats
-from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
+from photocall_engine.rows import PAGE_SIZE, RowBatch, ints
 from photocall_engine.runner import ModelRunner
 from photocall_engine.window import first_in_window, pages_for
 
@@ -101,12 +101,12 @@ class Session:
         start is at most what is held, and 0 begins anew. Raises NotReserved, or what the runner raises.
         """
         self._run(tokens, start, [len(tokens) - 1])
-        return np.asarray(self._runner.logits_rows(_ints([0]))[0])
+        return np.asarray(self._runner.logits_rows(ints([0]))[0])
 
     def forward_greedy(self, tokens: Sequence[int], start: int, exclude: Sequence[int] = ()) -> int | None:
         """The token that follows, without moving logits. None: the device ran, but chose nothing; nothing is held."""
         self._run(tokens, start, [len(tokens) - 1])
-        chosen = int(self._runner.argmax_rows(_ints([0]), [list(exclude)])[0])
+        chosen = int(self._runner.argmax_rows(ints([0]), [list(exclude)])[0])
         if chosen < 0:
             self._tokens = []
             return None
@@ -121,7 +121,7 @@ class Session:
         for first in range(0, len(tokens) - 1, chunk):
             end = min(first + chunk, len(tokens) - 1)
             self._run(tokens[:end], first, list(range(first, end)))
-            logits = self._runner.logits_rows(_ints(range(end - first))).astype(np.float64)
+            logits = self._runner.logits_rows(ints(range(end - first))).astype(np.float64)
             logits -= logits.max(axis=1, keepdims=True)
             chosen = logits[np.arange(end - first), list(tokens[first + 1 : end + 1])]
             found += (chosen - np.log(np.exp(logits).sum(axis=1))).tolist()
@@ -189,22 +189,22 @@ class Session:
         for first, values in self._pool.take_map_changes():
             self._runner.set_sliding_map(first, values)
         pos = np.arange(start, end, dtype=np.int32)
-        table = _ints(self._pages[: pages_for(end)])
+        table = ints(self._pages[: pages_for(end)])
         rows = end - start
         self.batched_prefills += rows > 1
         self._runner.forward(
             RowBatch(
-                tokens=_ints(tokens[start:end]),
+                tokens=ints(tokens[start:end]),
                 pos=pos,
                 slot=table[pos // PAGE_SIZE] * PAGE_SIZE + pos % PAGE_SIZE,
                 bt_off=np.zeros(rows, dtype=np.int32),
                 kv_hi=pos + 1,
                 kv_hi_sliding=pos + 1,
                 block_tables=table,
-                extra_row=_ints([]),
-                extra_slot=_ints([]),
+                extra_row=ints([]),
+                extra_slot=ints([]),
                 soft_idx=np.full(rows, -1, dtype=np.int32),
-                read=_ints([at - start for at in read]),
+                read=ints([at - start for at in read]),
                 decode=rows == 1,
             )
         )
@@ -233,7 +233,3 @@ class Session:
     def _note(self, line: str) -> None:
         log.info("session: %s", line)
         self.notices.append(line)
-
-
-def _ints(values: Sequence[int] | range) -> Ints:
-    return np.asarray(list(values), dtype=np.int32)

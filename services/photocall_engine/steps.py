@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from photocall_engine.readout import Read
-from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
+from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch, ints
 from photocall_engine.runner import PatchImage
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.window import pages_for
@@ -126,10 +126,10 @@ class _Builder:
             kv_hi=pos + 1,
             kv_hi_sliding=seen,
             block_tables=np.fromiter(chain.from_iterable(tables), np.int32, int(lengths.sum())),
-            extra_row=_ints([row for row, _ in self._extra]),
-            extra_slot=_ints([slot for _, slot in self._extra]),
+            extra_row=ints([row for row, _ in self._extra]),
+            extra_slot=ints([slot for _, slot in self._extra]),
             soft_idx=soft,
-            read=_ints([first_row[part.sequence] + part.rows - 1 for part in readers]),
+            read=ints([first_row[part.sequence] + part.rows - 1 for part in readers]),
             decode=all(part.rows == 1 == part.sequence.remaining for part in parts),
         )
         return Step(
@@ -137,8 +137,8 @@ class _Builder:
             map_changes=map_changes,
             encode=self._draft.encode,
             pinned=list(self._draft.pictures),
-            copy_from=_ints([source for source, _ in self._copies]),
-            copy_to=_ints([target for _, target in self._copies]),
+            copy_from=ints([source for source, _ in self._copies]),
+            copy_to=ints([target for _, target in self._copies]),
             batch=batch,
             readers=readers,
             requests=list(dict.fromkeys(part.request for part in parts)),
@@ -151,7 +151,7 @@ class _Builder:
         tokens[:] = sequence.tokens[sequence.computed : sequence.computed + part.rows]
         pos[:] = np.arange(start, end)
         first = start // PAGE_SIZE  # index of the first page that it writes
-        slot[:] = _ints(pages[first:])[pos // PAGE_SIZE - first] * PAGE_SIZE + pos % PAGE_SIZE
+        slot[:] = ints(pages[first:])[pos // PAGE_SIZE - first] * PAGE_SIZE + pos % PAGE_SIZE
         seen[:] = pos + 1
         for span in sequence.spans:
             low, high = max(start, span.start), min(end, span.end)
@@ -200,7 +200,3 @@ def _written_page(sequence: Sequence, page: int) -> int:
     if sequence.tail_source is not None and page == sequence.position // PAGE_SIZE:
         return sequence.tail_source
     return sequence.table.pages[page]
-
-
-def _ints(values: list[int]) -> Ints:
-    return np.asarray(values, dtype=np.int32)
