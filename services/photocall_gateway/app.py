@@ -26,6 +26,7 @@ from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.auth import Gatekeeper, load_keys
 from photocall_gateway.batches.desk import BatchDesk
+from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.body import Limits
 from photocall_gateway.courier import Courier
 from photocall_gateway.delivery import MAX_ANSWER_BYTES, Sender
@@ -103,6 +104,7 @@ def create_app(
         webhooks=settings.webhooks,
         plain_http=bool(settings.allow_networks),
     )
+    news = BatchNews(client, wire, policy.event_limit, policy.job_ttl_s)
     parts = Services(
         settings=settings,
         redis=client,
@@ -120,7 +122,7 @@ def create_app(
         shows=Shows(client, queues, wakes),
         readiness=Readiness(client, wire),
         limits=limits,
-        desk=BatchDesk(settings, client, records, dispatcher, wakes, names, load, limits),
+        desk=BatchDesk(settings, client, records, dispatcher, wakes, names, load, limits, news),
         description=document(ROUTES),
     )
 

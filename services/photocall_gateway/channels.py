@@ -21,7 +21,7 @@ from photocall.jobs import JobRecord
 from photocall.messages import VERSION
 from photocall.questions import InvalidField, Json
 from photocall_gateway.body import Body
-from photocall_gateway.events import JobEvents, SessionEvents, Subject, checked_id, follow
+from photocall_gateway.events import BatchEvents, JobEvents, SessionEvents, Subject, checked_id, follow
 from photocall_gateway.frames import BadFrame, Frame, read_frame, write_frame
 from photocall_gateway.job_object import job_object
 from photocall_gateway.problems import problem_of
@@ -118,7 +118,9 @@ class Connection:
             case "subscribe_request":
                 return await self._subscribe(frame)
             case "unsubscribe_request":
-                name = _text(frame.content, "job_id") or _text(frame.content, "session_id")
+                name = next(
+                    filter(None, (_text(frame.content, of) for of in ("job_id", "session_id", "batch_id"))), None
+                )
                 task = self._following.pop(name or "", None)
                 if task is not None:
                     await stop(task)
@@ -154,6 +156,9 @@ class Connection:
         if (session_id := _text(frame.content, "session_id")) is not None:
             await own_session(self._s, session_id, self._caller)
             subject = SessionEvents(self._s.sessions, session_id)
+        elif (batch_id := _text(frame.content, "batch_id")) is not None:
+            await self._s.desk.batch(self._caller, batch_id)
+            subject = BatchEvents(self._s.desk, self._caller, batch_id)
         else:
             record = await self._own_job(_required(frame.content, "job_id"))
             subject = JobEvents(self._s.records, record.job_id)
@@ -172,6 +177,8 @@ class Connection:
             if not isinstance(waiting, bool):
                 raise InvalidField(("waiting",), "Expected true or false", "bool_type")
             return {"status": "ok", "interrupted": await self._s.sessions.interrupt(session_id, waiting)}
+        if (batch_id := _text(frame.content, "batch_id")) is not None:
+            return {"status": "ok", "batch": await self._s.desk.cancel(self._caller, batch_id)}
         record = await self._own_job(_required(frame.content, "job_id"))
         return {"status": "ok", "job": job_object(await self._s.records.cancel(record.job_id))}
 

@@ -19,12 +19,13 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from photocall import keys
-from photocall.errors import JobGone, UnknownJob, UnknownSession
-from photocall.messages import Error, Message, Prepared, Progress, Result, Status, StreamText
+from photocall.errors import CodedError, JobGone, UnknownJob, UnknownSession
+from photocall.messages import BatchProgress, Error, Message, Prepared, Progress, Result, Status, StreamText
 from photocall.questions import InvalidField
 from photocall.records import AsyncRecords
 from photocall.sessions import AsyncSessions
 from photocall.streams import AsyncEvents, Event
+from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.draining import Drain
 from photocall_gateway.job_object import job_object
 from photocall_gateway.session_object import session_object
@@ -88,6 +89,26 @@ class SessionEvents:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchEvents:
+    """The events of a batch; the last one tells of its end. Its ledger is on the disk, and outlives its events."""
+
+    desk: BatchDesk
+    owner: str
+    wake_id: str
+
+    @property
+    def stream(self) -> str:
+        return keys.batch_events(self.wake_id)
+
+    async def look(self) -> tuple[dict[str, Any], bool] | None:
+        try:
+            told = await self.desk.is_told(self.owner, self.wake_id)
+            return await self.desk.news.shown(await self.desk.batch(self.owner, self.wake_id)), told
+        except CodedError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """One event for a caller. `event_id` is None for a snapshot, which no stream holds; `envelope` with it."""
 
@@ -102,13 +123,14 @@ async def follow(
 ) -> AsyncIterator[Shown | None]:
     """The events behind `last_event_id` as they come, until there are no more, or this process leaves.
 
-    A reader whose last event has left the capped stream gets one `snapshot` first. None: nothing for a while.
+    A reader whose last event has left the capped stream gets one `snapshot` first, and so does one who comes when all
+    of it is gone. None: nothing for a while.
     """
     after = last_event_id or "0"
     loop = asyncio.get_running_loop()
     quiet_since = loop.time()
     with wakes.listen(subject.wake_id) as woken:
-        behind = last_event_id is not None
+        first = True
         while not drain.started:
             woken.clear()
             page: list[Event] = []
@@ -119,9 +141,9 @@ async def follow(
                 if found is None:
                     return
                 shown_object, ended = found
-                if behind and await events.lost(subject.stream, after):
+                if first and await events.lost(subject.stream, last_event_id, ended):
                     yield Shown("snapshot", shown_object)
-                behind = False
+                first = False
                 page = await events.read(subject.stream, after, _PAGE)
             except (RedisConnectionError, RedisTimeoutError):  # waited out: the wake channel calls when it is back
                 ended = False
@@ -185,6 +207,6 @@ def shown(message: Message) -> dict[str, Any]:
                 for image in message.images
             ],
         }
-    if isinstance(message, Status | Progress | StreamText | Result | Error):
+    if isinstance(message, Status | Progress | StreamText | Result | Error | BatchProgress):
         return message.to_content()
     return {}

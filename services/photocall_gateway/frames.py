@@ -20,9 +20,9 @@ REQUESTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "decide_request": ("shell", ("...",)),
     "turn_request": ("shell", ("session_id", "...")),
     "engine_info_request": ("shell", ()),
-    "subscribe_request": ("shell", ("job_id?", "session_id?", "last_event_id?")),
-    "unsubscribe_request": ("shell", ("job_id?", "session_id?")),
-    "interrupt_request": ("control", ("job_id?", "session_id?", "waiting?")),
+    "subscribe_request": ("shell", ("job_id?", "session_id?", "batch_id?", "last_event_id?")),
+    "unsubscribe_request": ("shell", ("job_id?", "session_id?", "batch_id?")),
+    "interrupt_request": ("control", ("job_id?", "session_id?", "batch_id?", "waiting?")),
 }
 # What comes on iopub: the events of jobs, and these two of the connection's own.
 EVENTS = ("status", "prepared", "progress", "stream", "result", "error", "snapshot", "accepted")

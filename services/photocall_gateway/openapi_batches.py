@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from photocall.webhooks import BATCH_EVENTS
 from photocall_gateway.batches.batch import ENDPOINTS, BatchStatus
 from photocall_gateway.openapi_parts import Schema, obj, ref
 
@@ -73,7 +74,14 @@ BATCH_SCHEMAS: dict[str, Schema] = {
         },
         completion_window={**_TEXT, "pattern": "^[1-9][0-9]{0,6}[smhd]$", "default": "24h"},
         metadata=_WORDS,
+        webhook={"oneOf": [ref("BatchWebhook"), {"type": "null"}]},
     ),
+    "BatchWebhook": obj(
+        ("url",),
+        url={**_TEXT, "description": "https, at a public address."},
+        events={"type": ["array", "null"], "minItems": 1, "items": {"enum": list(BATCH_EVENTS)}},
+    ),
+    "BatchDeleted": obj(("id", "object", "deleted"), id=_TEXT, object={"const": "batch"}, deleted={"const": True}),
     "Batch": obj(
         ("id", "object", "endpoint", "input_file_id", "completion_window", "status", "created_at", "request_counts"),
         id=_TEXT,
@@ -94,6 +102,8 @@ BATCH_SCHEMAS: dict[str, Schema] = {
         paused={**_MAYBE, "description": "Why no row is sent at the moment."},
         retry_of=_MAYBE,
         folder=_MAYBE,
+        webhook={"type": ["object", "null"], "description": "`url`, `events`, `state` and `attempts`, as of a job."},
+        urls=obj(("self", "cancel", "events"), self=_TEXT, cancel=_TEXT, events=_TEXT),
     ),
     "BatchEstimate": obj(
         ("object", "rows", "distinct_rows", "input_tokens", "output_tokens", "seconds", "measured"),

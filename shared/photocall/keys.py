@@ -71,8 +71,13 @@ def asked(job_id: str) -> str:
 
 
 def batch(batch_id: str) -> str:
-    """Hash: the fence of a running batch and until when its gateway holds it."""
+    """Hash: the fence of a running batch, until when its gateway holds it, and why it pauses."""
     return f"{PREFIX}batch:{batch_id}"
+
+
+def batch_events(batch_id: str) -> str:
+    """Capped stream: the batch's events."""
+    return f"{batch(batch_id)}:events"
 
 
 def index(owner: str) -> str:

@@ -166,6 +166,20 @@ class Error(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchProgress(Message):
+    """How far a batch is: at each change of `status`, and now and then between; `paused` is why no row is sent."""
+
+    msg_type: ClassVar[str] = "batch_progress"
+    channel: ClassVar[str] = "iopub"
+    batch_id: str
+    status: str
+    total: int
+    completed: int
+    failed: int
+    paused: str
+
+
+@dataclass(frozen=True, slots=True)
 class InterruptRequest(Message):
     """Drop these jobs: cancelled, deleted or out of time."""
 
@@ -226,6 +240,7 @@ TYPES: Mapping[str, type[Message]] = {
         StreamText,
         Result,
         Error,
+        BatchProgress,
         InterruptRequest,
         ReleaseRequest,
         ShutdownRequest,

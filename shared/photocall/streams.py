@@ -66,11 +66,20 @@ class AsyncEvents:
         found = await cast(Any, self._redis.xrevrange(stream, count=1))
         return str(found[0][0].decode()) if found else "0"
 
-    async def lost(self, stream: str, last_event_id: str) -> bool:
-        """Events behind `last_event_id` may have left the capped stream, so a client needs a snapshot first."""
+    async def lost(self, stream: str, last_event_id: str | None, ended: bool) -> bool:
+        """Events behind `last_event_id` may be gone, so a client needs a snapshot first.
+
+        They have left the capped stream; or all of it has, of a subject that `ended`.
+        """
+        if last_event_id is None and not ended:
+            return False
         first = await cast(Any, self._redis.xrange(stream, count=1))
+        if not first:
+            return ended
+        if last_event_id is None:
+            return False
         full = await cast(Any, self._redis.xlen(stream)) >= self._event_limit
-        return bool(first) and full and stream_order(first[0][0].decode()) > stream_order(last_event_id)
+        return bool(full) and stream_order(first[0][0].decode()) > stream_order(last_event_id)
 
 
 class DeadLetters:

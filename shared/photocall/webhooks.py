@@ -21,6 +21,7 @@ from photocall.scripts import Call
 from photocall.wire import pack, unpack
 
 JOB_EVENTS = tuple(f"job.{status.value}" for status in JobStatus if status.terminal)
+BATCH_EVENTS = ("batch.completed", "batch.failed", "batch.expired", "batch.cancelled")
 RETRY_S = (5.0, 30.0, 120.0, 600.0, 3600.0, 3 * 3600.0, 6 * 3600.0)  # pauses after the first attempt and the later ones
 MAX_RETRY_AFTER_S = 3600.0  # as far as a target's own Retry-After is heard
 JITTER = 0.2

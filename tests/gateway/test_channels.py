@@ -26,6 +26,7 @@ from photocall.wire import Wire
 from photocall_gateway import channels as channels_module
 from photocall_gateway import frames
 from photocall_gateway.frames import BadFrame, read_frame
+from tests.gateway.batch_helper import Caller, jsonl, line
 from tests.gateway.conftest import served
 from tests.gateway.fake_backend import FakeBackend, answered
 from tests.gateway.test_sessions import frame as picture_turn
@@ -168,6 +169,22 @@ def test_subscribe_to_a_job_and_away_again(client: Client, http: httpx.Client, b
     assert client.until("result")["content"]["job_id"] == job_id
 
 
+def test_a_batch_is_followed_and_cancelled(client: Client, http: httpx.Client, backend: FakeBackend) -> None:
+    backend.hold.set()
+    caller = Caller(http)
+    batch_id = caller.start(caller.upload(jsonl(line("a"), line("b"))))["id"]
+    client.ask("subscribe_request", {"batch_id": batch_id})
+    assert client.until("batch_progress")["content"]["batch_id"] == batch_id
+    assert client.ask("interrupt_request", {"batch_id": batch_id})["batch"]["status"] == "cancelling"
+    while (last := client.until("batch_progress"))["content"]["status"] != "cancelled":
+        assert last["metadata"]["subject"] == batch_id
+    client.ask("engine_info_request", {})
+    assert client.ask("unsubscribe_request", {"batch_id": batch_id})["subscribed"] is False, "it ended by itself"
+    again = client.ask("subscribe_request", {"batch_id": batch_id, "last_event_id": last["metadata"]["event_id"]})
+    assert again["status"] == "ok"
+    assert client.ask("interrupt_request", {"batch_id": batch_id})["error"]["code"] == "batch_state"
+
+
 def test_a_snapshot_where_events_are_missing(
     client: Client, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +224,7 @@ def test_the_same_key_is_one_job(client: Client) -> None:
         ("subscribe_request", {}, "invalid_field"),
         ("subscribe_request", {"job_id": "none"}, "unknown_job"),
         ("subscribe_request", {"job_id": 3}, "invalid_field"),
+        ("subscribe_request", {"batch_id": "batch_none"}, "unknown_batch"),
         ("subscribe_request", {"job_id": "x", "last_event_id": "never"}, "invalid_field"),
         ("interrupt_request", {}, "invalid_field"),
         ("interrupt_request", {"job_id": "none"}, "unknown_job"),
@@ -368,9 +386,9 @@ def test_a_server_that_leaves_says_so(settings: GatewaySettings, backend: FakeBa
 
 def rows() -> dict[str, tuple[str, tuple[str, ...]]]:
     found = {}
-    for line in DOCUMENT.splitlines():
-        if line.startswith("| `"):
-            name, channel, content = (cell.strip() for cell in line.strip("|").split("|"))
+    for written in DOCUMENT.splitlines():
+        if written.startswith("| `"):
+            name, channel, content = (cell.strip() for cell in written.strip("|").split("|"))
             found[name.strip("`")] = (channel, tuple(re.findall(r"`(.+?)`", content)))
     return found
 

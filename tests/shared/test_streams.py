@@ -65,7 +65,7 @@ def test_lost_events(redis_client: redis.Redis, redis_server: RedisServer, seen:
 
     async def scenario() -> bool:
         client = connect_async(redis_server.url)
-        answer = await AsyncEvents(client, WIRE, event_limit=5).lost(keys.events("j1"), ids[seen].decode())
+        answer = await AsyncEvents(client, WIRE, event_limit=5).lost(keys.events("j1"), ids[seen].decode(), False)
         await client.aclose()
         return answer
 
@@ -78,11 +78,24 @@ def test_nothing_is_lost_of_a_short_stream(redis_client: redis.Redis, redis_serv
     async def scenario() -> list[bool]:
         client = connect_async(redis_server.url)
         events = AsyncEvents(client, WIRE, event_limit=5)
-        answers = [await events.lost(keys.events("j1"), "0"), await events.lost("none", "0")]
+        answers = [await events.lost(keys.events("j1"), "0", False), await events.lost("none", "0", False)]
+        answers += [await events.lost(keys.events("j1"), last, True) for last in ("0", None)]
         await client.aclose()
         return answers
 
-    assert asyncio.run(scenario()) == [False, False]
+    assert asyncio.run(scenario()) == [False] * 4
+
+
+@pytest.mark.parametrize("last", [None, "7-0"])
+def test_all_is_lost_of_what_ended_when_its_stream_is_gone(redis_server: RedisServer, last: str | None) -> None:
+    async def scenario() -> list[bool]:
+        client = connect_async(redis_server.url)
+        events = AsyncEvents(client, WIRE, event_limit=5)
+        answers = [await events.lost("none", last, ended) for ended in (True, False)]
+        await client.aclose()
+        return answers
+
+    assert asyncio.run(scenario()) == [True, False]
 
 
 STREAM = keys.engine_stream("interactive")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from photocall.jobs import Webhook
+
 ENDPOINTS = ("/v1/systemone", "/v1/decisions", "/v1/jobs")
 Kind = Literal["jsonl", "zip", "tar", "folder"]
 
@@ -59,6 +61,13 @@ class Head:
     template: dict[str, Any] = field(default_factory=dict)
     folder: str | None = None
     retry_of: str | None = None
+    webhook: dict[str, Any] | None = None  # url and events
+
+    @property
+    def hook(self) -> Webhook:
+        """Of a batch that has one."""
+        assert self.webhook is not None
+        return Webhook(self.webhook["url"], tuple(self.webhook["events"]))
 
     @property
     def output_file_id(self) -> str:
@@ -91,13 +100,17 @@ class Batch:
     times: dict[str, int]  # "<status>_at"
     errors: list[dict[str, Any]]
 
+    @property
+    def shown_status(self) -> BatchStatus:
+        """`cancelling` while somebody's wish to cancel is not fulfilled."""
+        return BatchStatus.CANCELLING if self.cancel_asked and not self.status.terminal else self.status
+
     def shown(self) -> dict[str, Any]:
-        """OpenAI's batch object; `paused`, `retry_of` and `folder` are ours beside it."""
+        """OpenAI's batch object; `paused`, `retry_of`, `folder`, `webhook` and `urls` are ours beside it."""
         head = self.head
-        status = self.status
-        if self.cancel_asked and not status.terminal:
-            status = BatchStatus.CANCELLING
         at: Mapping[str, int] = self.times
+        base = f"/v1/batches/{head.id}"
+        webhook = {**head.webhook, "state": None, "attempts": []} if head.webhook else None
         return {
             "id": head.id,
             "object": "batch",
@@ -105,7 +118,7 @@ class Batch:
             "errors": {"object": "list", "data": self.errors} if self.errors else None,
             "input_file_id": head.input_file_id,
             "completion_window": head.completion_window,
-            "status": status.value,
+            "status": self.shown_status.value,
             "output_file_id": head.output_file_id if self.output_lines else None,
             "error_file_id": head.error_file_id if self.error_lines else None,
             "created_at": head.created_at,
@@ -130,4 +143,6 @@ class Batch:
             "paused": self.paused,
             "retry_of": head.retry_of,
             "folder": head.folder,
+            "webhook": webhook,
+            "urls": {"self": base, "cancel": f"{base}/cancel", "events": f"{base}/events"},
         }

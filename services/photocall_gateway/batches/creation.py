@@ -9,11 +9,12 @@ from typing import Any
 
 from photocall.questions import InvalidField, Json
 from photocall.settings import DAY_S
+from photocall.webhooks import BATCH_EVENTS
 from photocall_gateway.batches import row_shapes
 from photocall_gateway.batches.batch import ENDPOINTS
 from photocall_gateway.batches.inputs import with_picture
 from photocall_gateway.body import Limits
-from photocall_gateway.parsing import metadata_of
+from photocall_gateway.parsing import metadata_of, webhook_of
 
 MAX_WINDOW_S = 30 * DAY_S
 _WINDOW = re.compile(r"([1-9][0-9]{0,6})([smhd])")
@@ -32,6 +33,7 @@ class NewBatch:
     folder: str | None
     template: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
+    webhook: dict[str, Any] | None = None
 
 
 def read_new_batch(raw: Mapping[str, Json], limits: Limits) -> NewBatch:
@@ -54,6 +56,7 @@ def read_new_batch(raw: Mapping[str, Json], limits: Limits) -> NewBatch:
         raise InvalidField(("request",), "Expected an object", "dict_type")
     if template is not None:
         check_template(str(endpoint), template, limits)
+    webhook = webhook_of(raw.get("webhook"), limits, BATCH_EVENTS)
     return NewBatch(
         endpoint=str(endpoint),
         window=str(window),
@@ -62,6 +65,7 @@ def read_new_batch(raw: Mapping[str, Json], limits: Limits) -> NewBatch:
         folder=None if folder is None else str(folder),
         template=template or {},
         metadata=metadata_of(raw.get("metadata")),
+        webhook=None if webhook is None else {"url": webhook.url, "events": list(webhook.events)},
     )
 
 

@@ -21,6 +21,7 @@ from photocall_gateway.batches.inputs import Input, InputRefused, kind_of
 from photocall_gateway.batches.jsonl_input import JsonlInput
 from photocall_gateway.batches.keeper import BatchKeeper
 from photocall_gateway.batches.leases import BatchLeases
+from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.batches.pace import Pace
 from photocall_gateway.batches.parts import Parts
 from photocall_gateway.batches.picture_inputs import FolderInput, TarInput, ZipInput
@@ -46,6 +47,7 @@ class BatchDesk:
         models: ModelNames,
         load: Load,
         limits: Limits,
+        news: BatchNews,
     ) -> None:
         self._settings = settings
         self._places = Places(settings.data)
@@ -57,7 +59,9 @@ class BatchDesk:
             ttl_s=settings.file_ttl_s,
         )
         self.batches = BatchShelf(self._places, settings.file_ttl_s)
+        self.news = news
         self._parts = Parts(
+            news=news,
             records=records,
             dispatcher=dispatcher,
             wakes=wakes,
@@ -120,11 +124,29 @@ class BatchDesk:
                 template=head.template,
                 folder=head.folder,
                 retry_of=head.id,
+                webhook=head.webhook,
             )
 
         found = await asyncio.to_thread(self.batches.retry_failed, owner, batch_id, again)
         self.keeper.hurry()
         return found
+
+    async def batch(self, owner: str, batch_id: str) -> Batch:
+        """A batch as it stands. Raises CodedError `unknown_batch`."""
+        return await asyncio.to_thread(self.batches.get, owner, batch_id)
+
+    async def cancel(self, owner: str, batch_id: str) -> dict[str, Any]:
+        """Ask for an early end; the batch as it is then. Raises CodedError `unknown_batch` or `batch_state`."""
+        return await self.news.shown(await asyncio.to_thread(self.batches.ask_cancel, owner, batch_id))
+
+    async def is_told(self, owner: str, batch_id: str) -> bool:
+        """Whether a batch has ended and no event of it will come."""
+        return not await asyncio.to_thread(self._places.marker(owner, batch_id).exists)
+
+    async def delete_batch(self, owner: str, batch_id: str) -> None:
+        """Remove a batch that has ended, with its results and its events. Its input file is a file of its own."""
+        await asyncio.to_thread(self.batches.delete, owner, batch_id)
+        await self.news.forget(batch_id)
 
     def file(self, owner: str, file_id: str) -> StoredFile:
         """An uploaded file, or a result file as it stands. Blocking."""
@@ -183,6 +205,7 @@ class BatchDesk:
             metadata=new.metadata,
             template=new.template,
             folder=new.folder,
+            webhook=new.webhook,
         )
         if kind == "folder":
             self._check_folder(head)

@@ -10,6 +10,7 @@ import json
 import os
 import secrets
 import shutil
+import sqlite3
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -130,8 +131,15 @@ def unknown_file(file_id: str) -> CodedError:
     return CodedError("unknown_file", f"No such File object: {file_id[:80]}")
 
 
-def disk_error(error: OSError) -> CodedError:
+def is_full(error: BaseException) -> bool:
+    """A write failed for want of room; from SQLite, too."""
+    if isinstance(error, sqlite3.Error):
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_error(error: OSError | sqlite3.Error) -> CodedError:
     """A write that failed, as what the caller is told. Raises the error itself where it is not about room."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if is_full(error):
         return CodedError("disk_full", "The disk is full; nothing was kept")
     raise error

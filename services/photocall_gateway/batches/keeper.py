@@ -12,7 +12,7 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from photocall.logs import fields
-from photocall_gateway.batches.batch import Head
+from photocall_gateway.batches.batch import Batch, Head
 from photocall_gateway.batches.files import FileShelf
 from photocall_gateway.batches.inputs import Input
 from photocall_gateway.batches.leases import BatchLeases
@@ -106,13 +106,13 @@ class BatchKeeper:
             await asyncio.to_thread(_remove_orphan, marker)
             return
         batch = await asyncio.to_thread(ledger.batch)
-        if batch.status.terminal:
-            ledger.close()
-            marker.unlink(missing_ok=True)
-            return
         fence = await self._leases.take(batch_id, batch.fence)
         if fence is None:
             ledger.close()
+            return
+        if batch.status.terminal:  # it ended, and whoever ran it died before that was told
+            ledger.close()
+            await self._close(marker, batch, fence)
             return
         try:
             await asyncio.to_thread(ledger.claim, fence)
@@ -133,13 +133,19 @@ class BatchKeeper:
         finally:
             del self._running[marker.name]
         try:
-            if runner.ended:
-                marker.unlink(missing_ok=True)
-                await self._leases.forget(batch_id)
+            if runner.batch.status.terminal:
+                await self._close(marker, runner.batch, fence)
             else:
                 await self._leases.give_up(batch_id, fence)
         except (RedisError, OSError) as error:
             log.warning("a batch's lease is left to end by itself: %s", error, extra=fields(batch=batch_id))
+
+    async def _close(self, marker: Path, batch: Batch, fence: int) -> None:
+        """Tell that a batch has ended, and look after it no more. The marker goes last: it says what is not told."""
+        if not await self._parts.news.tell_end(batch, fence):
+            return  # whoever has it now does
+        marker.unlink(missing_ok=True)
+        await self._leases.forget(batch.head.id)
 
     def _sweep(self) -> None:
         now = time.time()

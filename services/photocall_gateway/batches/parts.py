@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from photocall.records import AsyncRecords
 from photocall_gateway.batches.leases import BatchLeases
+from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.batches.pace import Pace
 from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher
@@ -22,6 +23,7 @@ class Parts:
     wakes: WakeReader
     leases: BatchLeases
     pace: Pace
+    news: BatchNews
     models: ModelNames
     limits: Limits
     max_in_flight: int

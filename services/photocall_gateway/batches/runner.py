@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 
 from redis.exceptions import RedisError
@@ -16,7 +17,7 @@ from photocall import failpoints
 from photocall.errors import JobGone, UnknownJob
 from photocall.jobs import JobStatus
 from photocall.logs import fields
-from photocall_gateway.batches.batch import BatchError, BatchStatus
+from photocall_gateway.batches.batch import Batch, BatchError, BatchStatus
 from photocall_gateway.batches.book import LOOK_S, Book
 from photocall_gateway.batches.feeder import Feeder
 from photocall_gateway.batches.flights import Flights
@@ -39,7 +40,7 @@ class BatchRunner:
         self._ledger = ledger
         self._source = source
         self._parts = parts
-        self._book = Book(ledger)
+        self._book = Book(ledger, parts.news)
         self._flights = Flights(parts.wakes)
         self._window = Window(parts.max_in_flight)
         self._feeder = Feeder(self._book, source, self._flights, self._window, parts)
@@ -55,7 +56,8 @@ class BatchRunner:
         keeping = asyncio.create_task(self._keep_lease())
         book, head = self._book, self._book.batch.head
         try:
-            await book.call(self._ledger.truncate)
+            await book.reread()
+            await book.write(self._ledger.truncate)
             if book.batch.status is BatchStatus.VALIDATING:
                 await self._validate()
             if not book.stopping and not book.batch.status.terminal:
@@ -70,11 +72,20 @@ class BatchRunner:
             await book.close()
 
     @property
-    def ended(self) -> bool:
-        """There is nothing left to do for anybody."""
-        return self._book.batch.status.terminal
+    def batch(self) -> Batch:
+        """As it was last read; once `run` is over, as it was left."""
+        return self._book.batch
 
     async def _validate(self) -> None:
+        """Read the input; anew from its beginning when the disk takes no more of what is noted, once it does again."""
+        while not self._book.stopping:
+            try:
+                return await self._validate_once()
+            except (OSError, sqlite3.OperationalError) as error:
+                await self._book.wait_for_disk(error)
+        return None
+
+    async def _validate_once(self) -> None:
         book = self._book
         validation = Validation(self._ledger, self._source, self._parts.models, self._parts.max_rows)
         await book.call(validation.begin)
@@ -106,20 +117,24 @@ class BatchRunner:
                 await self._settler.settle()
             except (RedisError, OSError) as error:
                 await book.pause("store_away", error)
+            except sqlite3.OperationalError as error:
+                await book.wait_for_disk(error)
             if self._feeder.all_sent and not len(self._flights):
                 return await self._finish()
             await self._nap()
         return None
 
     async def _finish(self) -> None:
-        await self._book.call(self._ledger.set_status, BatchStatus.FINALIZING)
+        if not await self._book.write(self._ledger.set_status, BatchStatus.FINALIZING):
+            return
         failpoints.reach("batch.finish")
-        batch = await self._book.call(self._ledger.batch)
+        batch = await self._book.reread()
         if batch.completed:
-            await self._book.call(self._ledger.set_status, BatchStatus.COMPLETED)
+            await self._book.write(self._ledger.set_status, BatchStatus.COMPLETED)
         else:
             msg = f"All {batch.total} rows failed; the error file says why of each"
-            await self._book.call(self._ledger.set_status, BatchStatus.FAILED, [BatchError("all_rows_failed", msg)])
+            errors = [BatchError("all_rows_failed", msg)]
+            await self._book.write(self._ledger.set_status, BatchStatus.FAILED, errors)
 
     async def _break_off(self, status: BatchStatus, code: str, message: str) -> None:
         """End early: rows in flight are cancelled unless they are done, and each unanswered row says why."""
@@ -133,7 +148,7 @@ class BatchRunner:
         for job_id in self._flights:
             self._flights.land(job_id)
         if await self._book.not_run(code, message):
-            await self._book.call(self._ledger.set_status, status)
+            await self._book.write(self._ledger.set_status, status)
 
     async def _nap(self) -> None:
         """Until a job may have changed; not at all while rows can be sent."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +82,7 @@ class BatchShelf:
             marker.unlink(missing_ok=True)
             if isinstance(error, FileNotFoundError):
                 raise unknown_file(head.input_file_id) from error
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | sqlite3.Error):
                 raise disk_error(error) from error
             raise
         return found
@@ -100,6 +101,20 @@ class BatchShelf:
             ledger.ask_cancel()
             return ledger.batch()
 
+    def delete(self, owner: str, batch_id: str) -> None:
+        """Remove a batch with its results. Raises CodedError `unknown_batch`, or `batch_state` while it runs."""
+        with self._opened(owner, batch_id) as ledger:
+            found = ledger.batch()
+        if not found.status.terminal:
+            msg = f"A batch that is {found.shown_status} cannot be deleted: cancel it, and wait for its end"
+            raise CodedError("batch_state", msg)
+        directory = self._places.batch(owner, batch_id)
+        aside = directory.with_name(f".{batch_id}")
+        directory.rename(aside)  # gone at once; what a crash leaves of it is swept
+        sync_directory(directory.parent)
+        shutil.rmtree(aside, ignore_errors=True)
+        self._places.marker(owner, batch_id).unlink(missing_ok=True)
+
     def retry_failed(self, owner: str, batch_id: str, make_head: Callable[[Batch], Head]) -> Batch:
         """A new batch of the rows that an ended one did not answer. Raises CodedError as `create`, or `batch_state`."""
         found = self.get(owner, batch_id)
@@ -112,12 +127,15 @@ class BatchShelf:
         return self.create(make_head(found), source if source.exists() else None, directory)
 
     def listing(self, owner: str, after: str | None, limit: int) -> list[Batch]:
-        """The owner's batches, newest first, behind `after`. Raises CodedError `unknown_batch` for it."""
-        if after is not None:
-            self.get(owner, after)
+        """The owner's batches, newest first, behind `after`, which may be gone: ids are in order of creation.
+
+        Raises CodedError `unknown_batch` for an id that is none.
+        """
+        if after is not None and not BATCH_ID.fullmatch(after):
+            raise unknown_batch(after)
         names = sorted((path.name for path in self._places.batches(owner).glob("batch_*")), reverse=True)
         chosen = [name for name in names if after is None or name < after][:limit]
-        return [self.get(owner, name) for name in chosen]
+        return list(self._each(owner, chosen))
 
     def result(self, owner: str, file_id: str) -> ResultFile | None:
         """The result file of an id; None for an id that is none's. Raises CodedError `unknown_file`."""
@@ -135,7 +153,7 @@ class BatchShelf:
 
     def results(self, owner: str) -> list[StoredFile]:
         """The result files of all batches of an owner."""
-        batches = [self.get(owner, path.name) for path in self._places.batches(owner).glob("batch_*")]
+        batches = self._each(owner, [path.name for path in self._places.batches(owner).glob("batch_*")])
         found = [self._result(batch, file) for batch in batches for file in (DONE, FAILED)]
         return [result.stored for result in found if result is not None]
 
@@ -171,13 +189,27 @@ class BatchShelf:
         stored = StoredFile(file_id, size, head.created_at, f"{head.id}_{name}", "batch_output", expires_at)
         return ResultFile(stored, path, directory, file, not batch.status.terminal)
 
+    def _each(self, owner: str, names: Sequence[str]) -> Iterator[Batch]:
+        """Those of them that are there when their turn comes: others may be deleted meanwhile."""
+        for name in names:
+            with suppress(CodedError):
+                yield self.get(owner, name)
+
     @contextmanager
     def _opened(self, owner: str, batch_id: str) -> Iterator[Ledger]:
         directory = self._places.batch(owner, batch_id)
         if not BATCH_ID.fullmatch(batch_id) or not (directory / LEDGER).exists():
-            raise CodedError("unknown_batch", f"No such Batch object: {batch_id[:80]}")
-        with opened(directory) as ledger:
-            yield ledger
+            raise unknown_batch(batch_id)
+        try:
+            with opened(directory) as ledger:
+                yield ledger
+        except sqlite3.OperationalError as error:
+            raise disk_error(error) from error
+
+
+def unknown_batch(batch_id: str) -> CodedError:
+    """No such batch for this caller: which of the reasons, is not told."""
+    return CodedError("unknown_batch", f"No such Batch object: {batch_id[:80]}")
 
 
 @contextmanager

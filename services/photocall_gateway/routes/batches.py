@@ -8,17 +8,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from photocall.questions import InvalidField
+from photocall_gateway.batches.batch import Batch
 from photocall_gateway.batches.creation import read_new_batch
 from photocall_gateway.body import open_body
-from photocall_gateway.described import WRITE_ERRORS, Described, in_path, json_body, operation, query
+from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, json_body, operation, query
+from photocall_gateway.events import BatchEvents, last_event_id, sse, sse_response
 from photocall_gateway.listing import read_limit
 from photocall_gateway.openapi_batches import BATCH_SCHEMAS
-from photocall_gateway.openapi_parts import ref
+from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.reading import read_body
-from photocall_gateway.services import owner, services
+from photocall_gateway.services import Services, owner, services
 
 MAX_BODY_BYTES = 4 << 20  # a question set is text
 MAX_PAGE = 100
+NOT_STORED = {"cache-control": "no-store"}
 
 
 async def create(request: Request) -> Response:
@@ -32,7 +35,7 @@ async def create(request: Request) -> Response:
     new = await asyncio.to_thread(read_new_batch, raw, s.limits)
     if dry_run == "true":
         return JSONResponse(await s.desk.dry_run(owner(request), new))
-    return JSONResponse((await s.desk.create(owner(request), new)).shown())
+    return await _response(s, await s.desk.create(owner(request), new))
 
 
 async def listing(request: Request) -> Response:
@@ -55,22 +58,39 @@ async def listing(request: Request) -> Response:
 
 async def read(request: Request) -> Response:
     """A batch as it stands."""
-    shelf = services(request).desk.batches
-    found = await asyncio.to_thread(shelf.get, owner(request), request.path_params["batch_id"])
-    return JSONResponse(found.shown(), headers={"cache-control": "no-store"})
+    s = services(request)
+    return await _response(s, await s.desk.batch(owner(request), request.path_params["batch_id"]))
 
 
 async def cancel(request: Request) -> Response:
     """End a batch early; what is answered by then stays."""
-    shelf = services(request).desk.batches
-    found = await asyncio.to_thread(shelf.ask_cancel, owner(request), request.path_params["batch_id"])
-    return JSONResponse(found.shown())
+    found = await services(request).desk.cancel(owner(request), request.path_params["batch_id"])
+    return JSONResponse(found, headers=NOT_STORED)
+
+
+async def remove(request: Request) -> Response:
+    """Take a batch that has ended away, with its results."""
+    batch_id = request.path_params["batch_id"]
+    await services(request).desk.delete_batch(owner(request), batch_id)
+    return JSONResponse({"id": batch_id, "object": "batch", "deleted": True})
 
 
 async def retry_failed(request: Request) -> Response:
     """Begin another batch, of the rows that an ended one did not answer."""
-    found = await services(request).desk.retry_failed(owner(request), request.path_params["batch_id"])
-    return JSONResponse(found.shown())
+    s = services(request)
+    return await _response(s, await s.desk.retry_failed(owner(request), request.path_params["batch_id"]))
+
+
+async def events(request: Request) -> Response:
+    """The batch's events as they come."""
+    s = services(request)
+    batch = await s.desk.batch(owner(request), request.path_params["batch_id"])
+    subject = BatchEvents(s.desk, batch.head.owner, batch.head.id)
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
+
+
+async def _response(s: Services, batch: Batch) -> Response:
+    return JSONResponse(await s.desk.news.shown(batch), headers=NOT_STORED)
 
 
 _ID = in_path("batch_id")
@@ -113,13 +133,37 @@ ROUTES = [
         operation("A batch as it stands", {200: ref("Batch")}, (404,), parameters=[_ID], error="DecisionsError"),
     ),
     Described(
+        "/v1/batches/{batch_id}",
+        remove,
+        "DELETE",
+        operation(
+            "Delete a batch that has ended, with its results",
+            {200: ref("BatchDeleted")},
+            (403, 404, 409, 507),
+            parameters=[_ID],
+            error="DecisionsError",
+        ),
+    ),
+    Described(
+        "/v1/batches/{batch_id}/events",
+        events,
+        "GET",
+        operation(
+            "The batch's events as they come",
+            {200: content({"type": "string"}, "text/event-stream")},
+            (404, 422),
+            parameters=[_ID, header("Last-Event-ID", "Go on behind this event.")],
+            error="DecisionsError",
+        ),
+    ),
+    Described(
         "/v1/batches/{batch_id}/cancel",
         cancel,
         "POST",
         operation(
             "End a batch early; answers stay",
             {200: ref("Batch")},
-            (403, 404, 409),
+            (403, 404, 409, 507),
             parameters=[_ID],
             error="DecisionsError",
         ),
