@@ -59,9 +59,11 @@ SESSION_SCHEMAS: dict[str, Schema] = {
         urls={"type": "object", "additionalProperties": _TEXT},
     ),
     "SessionList": obj(
-        ("object", "data"),
+        ("object", "data", "has_more"),
         object={"const": "list"},
         data={"type": "array", "items": {**obj(("id", "object"), id=_TEXT, object={"const": "session"})}},
+        has_more={"type": "boolean"},
+        last_id={"type": ["string", "null"]},
     ),
 }
 

@@ -26,6 +26,7 @@ from photocall.wire import Wire, pack, unpack
 
 Mode: TypeAlias = Literal["every", "newest"]
 MAX_SESSIONS = 1000  # of one owner
+LIST_PAGE = 100  # read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +170,29 @@ class AsyncSessions:
             expires_in_s=ttl_ms / 1000 if ttl_ms >= 0 else None,
         )
 
-    async def of_owner(self, owner: str) -> list[SessionRecord]:
-        """The owner's sessions, newest first."""
-        ids = [raw.decode() for raw in await cast(Any, self._redis.zrevrange(keys.sessions(owner), 0, -1))]
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for session_id in ids:
-                pipe.hgetall(keys.session(session_id))
-            found = await pipe.execute()
-        return [SessionRecord.from_hash(name, raw) for name, raw in zip(ids, found, strict=True) if raw]
+    async def of_owner(self, owner: str, after: str | None, limit: int) -> list[SessionRecord]:
+        """The owner's sessions, newest first, behind `after`, which may have ended since.
+
+        Raises UnknownSession for one that is not on the owner's list.
+        """
+        found: dict[str, SessionRecord] = {}  # by id: one that is made meanwhile shifts the others
+        start = 0
+        if after is not None:
+            place = await cast(Any, self._redis.zrevrank(keys.sessions(owner), after))
+            if place is None:
+                raise UnknownSession(after)
+            start = place + 1
+        while len(found) < limit:
+            page = await cast(Any, self._redis.zrevrange(keys.sessions(owner), start, start + LIST_PAGE - 1))
+            if not page:
+                break
+            start += len(page)
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for raw in page:
+                    pipe.hgetall(keys.session(raw.decode()))
+                records = zip(page, await pipe.execute(), strict=True)
+            found |= {name.decode(): SessionRecord.from_hash(name.decode(), raw) for name, raw in records if raw}
+        return list(found.values())[:limit]
 
     async def pictures(self, session_id: str) -> list[dict[str, Any]]:
         """Prep's descriptions of the pictures in the transcript, each once."""
@@ -207,7 +223,10 @@ class AsyncSessions:
                 continue
 
     async def close(self, session: SessionRecord) -> None:
-        """Cancel its unfinished turns and remove all of it; the engine that holds its prefix lets go."""
+        """Cancel its unfinished turns and remove all of it; the engine that holds its prefix lets go.
+
+        Its id keeps its place on the owner's list, so that lists go on behind it, until room is needed there.
+        """
         session_id = session.session_id
         await self.interrupt(session_id, waiting=True)
         async with self._redis.pipeline(transaction=True) as pipe:
@@ -219,7 +238,6 @@ class AsyncSessions:
                 keys.session_notices(session_id),
                 keys.session_held(session_id),
             )
-            pipe.zrem(keys.sessions(session.owner), session_id)
             release = {b"m": self._wire.encode(ReleaseRequest([session_id]))}
             pipe.xadd(keys.CONTROL, cast(Any, release), maxlen=CONTROL_LIMIT)
             pipe.publish(keys.WAKE, session_id)

@@ -255,6 +255,23 @@ def test_sessions_belong_to_a_key(two_keys: GatewaySettings, backend: FakeBacken
         assert len(client.get("/v1/sessions", headers=ann).json()["data"]) == 1
 
 
+def test_a_list_is_paged_and_goes_on_behind_a_session_that_is_closed(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("photocall.sessions.LIST_PAGE", 2)
+    made = [client.post("/v1/sessions").json()["id"] for _ in range(7)][::-1]
+    page = client.get("/v1/sessions?limit=3").json()
+    assert ([item["id"] for item in page["data"]], page["has_more"], page["last_id"]) == (made[:3], True, made[2])
+    for closed in (made[2], made[4]):
+        assert client.delete(f"/v1/sessions/{closed}").status_code == 204
+    rest = client.get(f"/v1/sessions?limit=3&after={page['last_id']}").json()
+    assert [item["id"] for item in rest["data"]] == [made[3], made[5], made[6]]
+    assert rest["has_more"] is False
+    assert client.get(f"/v1/sessions?after={rest['last_id']}").json()["data"] == []
+    assert client.get("/v1/sessions?after=ses_nothing").status_code == 404
+    assert client.get("/v1/sessions?limit=101").json()["loc"] == ["limit"]
+
+
 @pytest.mark.parametrize(
     ("body", "loc"),
     [

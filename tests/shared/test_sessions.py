@@ -113,8 +113,8 @@ def test_a_session_reads_as_it_was_made(line: Line) -> None:
     view = line.view()
     assert (view.record, view.line, view.remembered, view.holding, view.notices) == (SESSION, [], 0, None, [])
     assert 590 < view.expires_in_s <= 600
-    assert line.run(lambda sessions: sessions.of_owner("local")) == [SESSION]
-    assert line.run(lambda sessions: sessions.of_owner("other")) == []
+    assert line.run(lambda sessions: sessions.of_owner("local", None, 10)) == [SESSION]
+    assert line.run(lambda sessions: sessions.of_owner("other", None, 10)) == []
     with pytest.raises(UnknownSession):
         line.run(lambda sessions: sessions.get("ses_2"))
 
@@ -126,7 +126,7 @@ def test_one_owner_has_only_so_many_and_those_that_are_gone_do_not_count(line: L
     assert caught.value.data == {"limit": "sessions of this key", "held": 1, "allowed": 1}
     line.redis.delete(keys.session("ses_1"))  # its time to live has ended
     line.run(lambda sessions: sessions.create(second, limit=1))
-    assert line.run(lambda sessions: sessions.of_owner("local")) == [second]
+    assert line.run(lambda sessions: sessions.of_owner("local", None, 10)) == [second]
 
 
 def test_turns_go_to_the_engine_one_after_another(line: Line) -> None:
@@ -362,7 +362,7 @@ def test_a_closed_session_leaves_nothing_and_a_turn_that_still_runs_brings_nothi
     assert not line.records.publish(lease, Answered(BODY, turn=TurnLeft(entry(line, running), HELD, True)), ref)
     assert line.records.get(running).status is JobStatus.CANCELLED
     assert list(line.redis.scan_iter(match=f"{keys.session('ses_1')}*")) == []
-    assert line.run(lambda sessions: sessions.of_owner("local")) == []
+    assert line.run(lambda sessions: sessions.of_owner("local", None, 10)) == []
     control = [WIRE.decode(values[b"m"]).message for _, values in cast(Any, line.redis.xrange(keys.CONTROL))]
     assert control[-1] == ReleaseRequest(["ses_1"])
 

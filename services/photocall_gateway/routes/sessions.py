@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, Response
 from photocall.questions import InvalidField, Json
 from photocall.sessions import SessionRecord
 from photocall_gateway.body import open_body
-from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation
+from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import SessionEvents, last_event_id, sse, sse_response
+from photocall_gateway.listing import read_limit
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.openapi_sessions import SESSION_SCHEMAS, optional_body
@@ -25,6 +26,7 @@ from photocall_gateway.session_object import session_object
 from photocall_gateway.taking import accept_turn, own_session, take_in
 from photocall_gateway.uploads import MAX_KEY
 
+MAX_PAGE = 100
 DEFAULT_TTL_S = 1800
 MIN_TTL_S = 10
 FIELDS = frozenset({"state", "mode", "remember", "ttl_s", "metadata"})
@@ -42,9 +44,12 @@ async def create(request: Request) -> Response:
 
 
 async def listing(request: Request) -> Response:
-    """The caller's sessions, newest first."""
+    """The caller's sessions, newest first, a page at a time."""
     s = services(request)
-    found = await s.sessions.of_owner(owner(request))
+    asked = request.query_params
+    limit = read_limit(asked.get("limit", "20"), MAX_PAGE)
+    found = await s.sessions.of_owner(owner(request), asked.get("after"), limit + 1)
+    page = found[:limit]
     data = [
         {
             "id": record.session_id,
@@ -54,9 +59,10 @@ async def listing(request: Request) -> Response:
             "turns": {"accepted": record.turns, "answered": record.answered},
             "metadata": record.metadata,
         }
-        for record in found
+        for record in page
     ]
-    return JSONResponse({"object": "list", "data": data})
+    last_id = page[-1].session_id if page else None
+    return JSONResponse({"object": "list", "data": data, "has_more": len(found) > limit, "last_id": last_id})
 
 
 async def read(request: Request) -> Response:
@@ -156,7 +162,18 @@ ROUTES = [
         SESSION_SCHEMAS,
     ),
     Described(
-        "/v1/sessions", listing, "GET", operation("The caller's sessions, newest first", {200: ref("SessionList")})
+        "/v1/sessions",
+        listing,
+        "GET",
+        operation(
+            "The caller's sessions, newest first",
+            {200: ref("SessionList")},
+            (404, 422),
+            parameters=[
+                query("after", {"type": "string"}, "The id of the last session of the page before."),
+                query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
+            ],
+        ),
     ),
     Described(
         "/v1/sessions/{session_id}",
