@@ -12,8 +12,9 @@ import torch
 from photocall_engine.kernels.triton_vision import TritonVision
 from photocall_engine.kernels.vision import Clip
 from photocall_engine.kernels.vision_reference import ReferenceVision
-from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.pictures import PassShape, PictureBuffers, Pictures
 from photocall_engine.runner import PatchImage
+from photocall_engine.words import Words
 
 OURS = TritonVision()
 TRUTH = ReferenceVision(OURS.tile)
@@ -66,14 +67,14 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
 
     def turn(ops: Any, i: dict[str, torch.Tensor], p: Pictures) -> torch.Tensor:
         angle = i["angle"].float()
-        clips = (CLIP, CLIP, CLIP)
+        turns = (angle.cos(), angle.sin())
         q: torch.Tensor
-        q, _, _ = ops.turn(i["stacked"], clips, i["q_w"], i["k_w"], angle.cos(), angle.sin(), EPS, heads, heads)
+        q, _, _ = ops.turn(i["stacked"], (CLIP, CLIP, CLIP), i["q_w"], i["k_w"], turns, p, EPS, heads, heads)
         return q
 
     yield VisionCase(
         "turn",
-        {"stacked": (rows, 3 * width), "q_w": (dim,), "k_w": (dim,), "angle": (rows, 2, dim // 4)},
+        {"stacked": (rows, 3 * width), "q_w": (dim,), "k_w": (dim,), "angle": (max(GRID), dim // 4)},
         turn,
         6 * rows * width,
     )
@@ -95,5 +96,6 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
 def some_pictures(device: torch.device, count: int) -> Pictures:
     """`count` grey pictures, packed."""
     height, width = GRID
-    image = PatchImage(np.full((height * width, 768), 128, dtype=np.uint8), height, width)
-    return Pictures.of(pack([image] * count, [0] * count, OURS.tile), device)
+    images = [PatchImage(np.full((height * width, 768), 128, dtype=np.uint8), height, width)] * count
+    buffers = PictureBuffers(Words(device, 1), OURS.tile, 0)
+    return buffers.fill(images, [0] * count, PassShape.exact(images, OURS.tile))

@@ -128,6 +128,7 @@ def _torch_runner(settings: EngineSettings, config: ModelConfig) -> ModelRunner:
             sliding_pages=sizes.sliding_pages,
             max_rows=settings.max_rows,
             soft_capacity=sizes.soft_capacity,
+            encode_budget=settings.encode_budget,
             threads=settings.threads or os.cpu_count(),
             weights="fp8" if settings.weights == "fp8" else "bf16",
             numerics="fast" if settings.numerics == "fast" else "invariant",

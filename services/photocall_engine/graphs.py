@@ -2,21 +2,18 @@
 
 A batch goes to the smallest bucket that holds it and is padded with null rows. Each bucket of rows has a graph up to
 the cut behind which only read rows run, each bucket of reads one for the rest; what the first leaves for the second
-lies in buffers of the largest size. All graphs share one memory pool, since only one runs at a time. Where nothing is
-captured (the CPU), the same work runs over the same buffers, operation by operation, with the same bits.
+lies in buffers of the largest size. All graphs share one memory pool (`graph_space.py`). Where nothing is captured
+(the CPU), the same work runs over the same buffers, operation by operation, with the same bits.
 """
 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
+from photocall_engine.graph_space import GraphSpace, play
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.gemma4 import Carried, DeviceRows, TextDecoder
 from photocall_engine.row_buffers import RowBuffers, RowShape
@@ -29,15 +26,6 @@ READ_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ROW_BUCKETS = (*READ_BUCKETS, 384, 512, 768, 1024, 1536, 2048)
 WORDS = 1 << 20
 _FEW = 64  # smaller buckets have no room for extra writes: those of a batch that has any go to a larger one
-
-
-@dataclass(frozen=True, slots=True)
-class Capture:
-    """What capturing took."""
-
-    graphs: int
-    seconds: float
-    bytes: int
 
 
 class Graphs:
@@ -90,28 +78,20 @@ class Graphs:
             self.misses += 1
             return None
         self.replays += 1
-        _play(self._lower.get(shape.rows), self._run_lower, rows)
+        play(self._lower.get(shape.rows), self._run_lower, rows)
         if shape.reads:
-            _play(self._upper.get(shape.reads), self._run_upper, rows)
+            play(self._upper.get(shape.reads), self._run_upper, rows)
         return self._read[: shape.reads]
 
-    def capture(self) -> Capture:
+    def capture(self, space: GraphSpace) -> None:
         """Capture every bucket, largest first, so that the smaller ones fit into the memory of the larger."""
-        device = self._pools.device
-        before, began = torch.cuda.mem_get_info(device)[0], time.monotonic()
-        pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         for buckets, graphs, run in (
             (self.row_buckets, self._lower, self._run_lower),
             (self.read_buckets, self._upper, self._run_upper),
         ):
             for size in reversed(buckets):
                 read = min(size, self.read_buckets[-1])
-                rows = self._buffers.fill(null_batch(), self._shape(size, read))
-                graphs[size] = _captured(run, rows, pool, stream)
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()  # what the first runs took beside the graphs' pool
-        taken = before - torch.cuda.mem_get_info(device)[0]
-        return Capture(len(self._lower) + len(self._upper), time.monotonic() - began, taken)
+                graphs[size] = space.capture(run, self._buffers.fill(null_batch(), self._shape(size, read)))
 
     def _shape(self, rows: int, reads: int) -> RowShape:
         return RowShape(rows, rows, rows + _spare_writes(rows), reads, self.read_buckets[-1])
@@ -147,25 +127,3 @@ def _buckets(sizes: tuple[int, ...], max_rows: int, tile: int) -> tuple[int, ...
 
 def _spare_writes(rows: int) -> int:
     return rows // 2 if rows >= _FEW else 0
-
-
-def _play(graph: torch.cuda.CUDAGraph | None, run: Callable[[DeviceRows], None], rows: DeviceRows) -> None:
-    if graph is None:
-        run(rows)
-    else:
-        graph.replay()
-
-
-def _captured(
-    run: Callable[[DeviceRows], None], rows: DeviceRows, pool: Any, stream: torch.cuda.Stream
-) -> torch.cuda.CUDAGraph:
-    """Run once, so that everything is compiled and allocated that cannot be while capturing, then capture."""
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        run(rows)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    # other threads may use the device while this one captures: only this thread's calls are watched
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-        run(rows)
-    return graph

@@ -20,7 +20,7 @@ MAX_PLANNED_PAGES = 4096  # 65,536 positions; more is only scanned, not used, by
 GPU_MAX_PAGES = 32_768  # 524,288 positions
 SOFT_ROWS = 8 * 1120  # eight pictures of the largest budget
 LARGEST_PICTURE = 1120
-GRAPH_BYTES = 3 << 29  # 1.5 GiB: captured graphs keep their own activations
+GRAPH_BYTES = 3 << 29  # 1.5 GiB: captured graphs of the decoder keep their own activations
 PART_ROOM = 4096  # parts of rows whose attention is split among programs: 256 rows of 4,096 positions
 SLACK = 1.25  # what the allocator loses between tensors of different sizes
 GB = 1e9
@@ -85,7 +85,8 @@ def plan_memory(config: ModelConfig, room: int, weights: int, load: Load, pages:
     text = config.text
     arena = SOFT_ROWS * text.hidden_size * GPU_VALUE_BYTES
     activations = activation_bytes(config, load)
-    left = room - weights - arena - activations - GRAPH_BYTES
+    graphs = GRAPH_BYTES + _tower_bytes(config, load)  # the largest pass once more, in the graphs' own memory
+    left = room - weights - arena - activations - graphs
     full, sliding = (page_bytes(text, GPU_VALUE_BYTES, kind) for kind in _KINDS)
     wanted = 2 * (load.max_requests * sliding_pages_during(text.window, 0) + pages_for(load.token_budget))
     if not pages:
@@ -98,10 +99,10 @@ def plan_memory(config: ModelConfig, room: int, weights: int, load: Load, pages:
         needed = max(pages, least)
         raise DoesNotFit(
             f"{_gb(room)} GB of memory do not hold weights of {_gb(weights)}, a step of {_gb(activations)}, graphs of"
-            f" {_gb(GRAPH_BYTES)}, soft tokens of {_gb(arena)} and {needed} pages of K/V of"
+            f" {_gb(graphs)}, soft tokens of {_gb(arena)} and {needed} pages of K/V of"
             f" {_gb(needed * (full + sliding))}: {_gb(max(0, needed * (full + sliding) - left))} GB are missing"
         )
-    return MemoryPlan(room, weights, arena, activations, GRAPH_BYTES, kv, PoolSizes(pages, sliding_pages, SOFT_ROWS))
+    return MemoryPlan(room, weights, arena, activations, graphs, kv, PoolSizes(pages, sliding_pages, SOFT_ROWS))
 
 
 _KINDS: tuple[LayerKind, LayerKind] = ("full", "sliding")
@@ -139,8 +140,13 @@ def activation_bytes(config: ModelConfig, load: Load) -> int:
     shapes = {(layer.kind, layer.head_dim) for layer in text.layers}
     parts = sum(4 * PART_ROOM * text.num_heads * head_dim for _, head_dim in shapes)
     scanned = text.vocab_size * text.hidden_size  # the head in 8 bits, for greedy tokens
+    return parts + scanned + int(SLACK * decoder) + _tower_bytes(config, load)
+
+
+def _tower_bytes(config: ModelConfig, load: Load) -> int:
+    """Of one tower pass."""
     soft = max(load.encode_budget, LARGEST_PICTURE)
-    return parts + scanned + int(SLACK * (decoder + soft * _soft_token_values(config) * GPU_VALUE_BYTES))
+    return int(SLACK * soft * _soft_token_values(config) * GPU_VALUE_BYTES)
 
 
 def _soft_token_values(config: ModelConfig) -> int:

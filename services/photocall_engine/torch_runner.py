@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from photocall_engine import kernels as kernel_choice
 from photocall_engine.device import Landing, backend_of, device_errors
+from photocall_engine.graph_space import GraphSpace
 from photocall_engine.graphs import Graphs
 from photocall_engine.kernels import MAX_EXCLUDED, Kernels, Kind, Numerics
 from photocall_engine.kernels.fp8 import plain
@@ -26,14 +27,15 @@ from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.checkpoint import make_encoder, read_weights
 from photocall_engine.model.config import ModelConfig, read_config
 from photocall_engine.model.gemma4 import DeviceRows, TextDecoder
-from photocall_engine.model.pictures import Pictures, pack
 from photocall_engine.model.vision import VisionEncoder
 from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import PatchImage
+from photocall_engine.tower_passes import TowerPasses
 from photocall_engine.words import Words
 
 log = logging.getLogger(__name__)
+ENCODE_BUDGET = 2048  # soft tokens of one step on a GPU
 _WORDS = 1 << 16  # of batches, readouts and page copies; each grows where it must
 
 
@@ -50,6 +52,7 @@ class TorchRunner:
         sliding_pages: int,
         max_rows: int,
         soft_capacity: int,
+        encode_budget: int = ENCODE_BUDGET,
     ) -> None:
         text = config.text
         weights = decoder.weights.embedding
@@ -58,13 +61,16 @@ class TorchRunner:
         self.encoder = encoder
         self.device = weights.device
         self.pools = KvPools(text, num_pages, sliding_pages, weights.device, weights.dtype)
-        self.arena = torch.zeros(soft_capacity, text.hidden_size, device=weights.device, dtype=weights.dtype)
+        # its last row is scratch: null soft tokens go there
+        self.arena = torch.zeros(soft_capacity + 1, text.hidden_size, device=weights.device, dtype=weights.dtype)
+        self.tower = self._tower_passes()
         self.num_pages = num_pages
         self.sliding_pages = self.pools.sliding_pages
         self.sliding_window = text.window
         self.bidirectional_images = text.bidirectional_images
         self.max_rows = max_rows
         self.soft_capacity = soft_capacity
+        self.encode_budget = encode_budget
         self.context = min(text.max_positions, (num_pages - 1) * PAGE_SIZE)
         self.page_bytes = self.pools.page_bytes("full")
         self.sliding_page_bytes = self.pools.page_bytes("sliding")
@@ -90,6 +96,7 @@ class TorchRunner:
         sliding_pages: int,
         max_rows: int,
         soft_capacity: int,
+        encode_budget: int = ENCODE_BUDGET,
         threads: int | None = None,
         numerics: Numerics = "invariant",
         kind: Kind = "auto",
@@ -97,6 +104,7 @@ class TorchRunner:
         weights: Literal["bf16", "fp8"] = "bf16",
     ) -> TorchRunner:
         """Read a checkpoint directory. `threads` is part of the numerics: bits are the same for one setting.
+        `encode_budget`: soft tokens that a step makes at most, a first picture aside; graphs are captured for so many.
 
         `dtype` None: bfloat16 on CUDA, float32 on the CPU. Raises ConfigError, WeightError, UnsupportedDevice.
         """
@@ -117,6 +125,7 @@ class TorchRunner:
             sliding_pages=sliding_pages,
             max_rows=max_rows,
             soft_capacity=soft_capacity,
+            encode_budget=encode_budget,
         )
 
     @property
@@ -125,19 +134,15 @@ class TorchRunner:
         return self.decoder.kernels
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
-        if self.encoder is None:
+        if self.tower is None or self.encoder is None:
             raise ValueError("this checkpoint sees no pictures")
         for image, base in zip(images, bases, strict=True):
             self.encoder.check(image)
             if base < 0 or base + image.num_soft > self.soft_capacity:
                 raise ValueError(f"{image.num_soft} soft tokens at {base} exceed the arena of {self.soft_capacity}")
-        if not images:
-            return
-        with self._issuing():
-            packed = pack(images, bases, self.encoder.tile)
-            pictures = Pictures.of(packed, self.device)
-            soft = self.encoder.encode(pictures)
-            self.arena.index_copy_(0, pictures.target[: packed.num_soft], soft[: packed.num_soft])
+        if images:
+            with self._issuing():
+                self.tower.encode(images, bases)
 
     def set_sliding_map(self, first: int, vals: Ints) -> None:
         self.pools.set_sliding_map(first, vals)
@@ -206,21 +211,31 @@ class TorchRunner:
             log.info("graphs: off, the CPU has none to capture")
             return False
         with self._issuing():
-            graphs = Graphs(self.decoder, self.pools, self.arena, self.max_rows)
             try:
-                taken = graphs.capture()
+                space = GraphSpace(self.device)
+                if self.tower is not None:  # first: its passes need the largest pieces of memory
+                    self.tower.prepare(min(self.encode_budget, self.soft_capacity))
+                    self.tower.capture(space)
+                    log.info("graphs of the tower: %s", space.taken())
+                graphs = Graphs(self.decoder, self.pools, self.arena, self.max_rows)
+                graphs.capture(space)
             except Exception as error:
                 torch.cuda.synchronize(self.device)
+                self.tower = self._tower_passes()
                 log.warning("graphs: off, capturing failed: %s: %s", type(error).__name__, error, exc_info=error)
                 return False
             self.graphs = graphs
-        log.info("graphs: %d captured in %.1f s, %d MB", taken.graphs, taken.seconds, taken.bytes >> 20)
+        log.info("graphs: %s", space.taken())
         return True
 
     def sync(self) -> None:
         if self.device.type == "cuda":
             with device_errors(self.device):
                 torch.cuda.synchronize(self.device)
+
+    def _tower_passes(self) -> TowerPasses | None:
+        """Without graphs."""
+        return None if self.encoder is None else TowerPasses(self.encoder, self.arena)
 
     @contextmanager
     def _issuing(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-_ALIGN = 4  # words: 16 bytes, as wide loads want
+ALIGN = 4  # words: 16 bytes, as wide loads want
 
 
 class WordsFull(ValueError):
@@ -61,7 +61,7 @@ class Words:
             kept = self._hosts[self._turn][:offset]
             self._allocate(2 * end)
             self._hosts[self._turn][:offset] = kept
-        self._used = -(-end // _ALIGN) * _ALIGN
+        self._used = -(-end // ALIGN) * ALIGN
         return offset
 
     def put(self, values: NDArray[Any], room: int = 0) -> int:
@@ -79,9 +79,9 @@ class Words:
         """Fill what was reserved."""
         self._hosts[self._turn][offset : offset + values.size] = values.reshape(-1)
 
-    def send(self) -> None:
-        """Copy everything laid since `begin` to the device."""
-        count = min(self._used, len(self._tensor))
+    def send(self, end: int | None = None) -> None:
+        """Copy everything laid since `begin` to the device, or what of it lies before `end`."""
+        count = min(self._used if end is None else end, len(self._tensor))
         self._tensor[:count].copy_(self._pinned[self._turn][:count], non_blocking=True)
         if self._events is not None:
             self._events[self._turn].record()
@@ -91,7 +91,7 @@ class Words:
         return self._tensor[offset : offset + count]
 
     def _allocate(self, capacity: int) -> None:
-        capacity = -(-capacity // _ALIGN) * _ALIGN
+        capacity = -(-capacity // ALIGN) * ALIGN
         self._tensor = torch.zeros(capacity, dtype=torch.int32, device=self._device)
         pin = self._device.type == "cuda"
         self._pinned = [torch.zeros(capacity, dtype=torch.int32, pin_memory=pin) for _ in range(2)]

@@ -108,6 +108,8 @@ def test_the_same_bits_every_way_and_from_graphs(directory: Path) -> None:
     assert every_way(runner) == eager
     assert runner.graphs.replays >= 6
     assert runner.graphs.misses == 0
+    assert runner.tower is not None
+    assert (runner.tower.replays, runner.tower.misses) == (1, 1)  # the eager round before had no bucket
 
 
 def test_every_bucket_replays_what_eager_gives(directory: Path) -> None:
@@ -124,6 +126,24 @@ def test_every_bucket_replays_what_eager_gives(directory: Path) -> None:
     assert runner.enable_graphs()
     for n, batch in decodes.items():
         assert answers(runner, batch) == eager[n], n
+
+
+def test_pictures_from_every_bucket_are_what_eager_gives(directory: Path) -> None:
+    runner = load(directory, soft_capacity=400)
+    images = [random_image(seed, 3 * (1 + seed % 5), 3 * (2 + seed % 4)) for seed in range(40)]
+    bases = [0, *np.cumsum([image.num_soft for image in images]).tolist()]
+
+    def soft(count: int) -> bytes:
+        runner.arena.zero_()
+        runner.encode_images(images[:count], bases[:count])
+        return bytes(runner.arena[: bases[count]].view(torch.uint8).cpu().numpy().tobytes())
+
+    counts = [count for count in range(1, 41, 3) if bases[count] <= 400]
+    eager = {count: soft(count) for count in counts}
+    assert runner.enable_graphs()
+    for count in reversed(counts):
+        assert soft(count) == eager[count], count
+        assert eager[counts[-1]].startswith(eager[count]), "a picture's bits depend on those behind it"
 
 
 def test_greedy_tokens_are_those_of_all_logits(directory: Path) -> None:

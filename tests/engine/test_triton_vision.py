@@ -17,10 +17,11 @@ from photocall_engine.kernels.triton_vision import TritonVision
 from photocall_engine.kernels.vision import Clip
 from photocall_engine.kernels.vision_reference import ReferenceVision
 from photocall_engine.model.config import VisionConfig
-from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.pictures import PassShape, PictureBuffers, Pictures
 from photocall_engine.model.vision import VisionTower
 from photocall_engine.model.vision_weights import allocate_vision
 from photocall_engine.runner import PatchImage
+from photocall_engine.words import Words
 from tests.engine.checkpoints import random_image
 
 TILE = 16  # the interpreter takes its time for every row
@@ -41,8 +42,9 @@ def near(found: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> Non
     assert (error <= 2e-5 * scale + relative * expected.double().abs() + relative * scale).all(), error.max()
 
 
-def pictures(*images: PatchImage) -> Pictures:
-    return Pictures.of(pack(images, [0] * len(images), TILE), torch.device(DEVICE))
+def pictures(*images: PatchImage, shape: PassShape | None = None) -> Pictures:
+    buffers = PictureBuffers(Words(torch.device(DEVICE), 1 << 10), TILE, spare=50)
+    return buffers.fill(images, [0] * len(images), shape or PassShape.exact(images, TILE))
 
 
 IMAGES = (random_image(1, 6, 3), random_image(2, 9, 9), random_image(3, 3, 3))  # 18, 81 and 9 patches
@@ -74,10 +76,11 @@ def test_norms_and_the_gate(dtype: torch.dtype, clip: Clip) -> None:
 @BOTH
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
 def test_turning(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
-    stacked = draw(9, (heads + 2 * kv_heads) * dim, dtype=dtype)
+    rows = pictures(*IMAGES)
+    stacked = draw(len(rows.x), (heads + 2 * kv_heads) * dim, dtype=dtype)
     q_norm, k_norm = draw(dim, seed=1, dtype=dtype), draw(dim, seed=2, dtype=dtype)
-    angle = draw(9, 2, dim // 4, seed=3) * 3
-    rest = (q_norm, k_norm, angle.cos(), angle.sin(), 1e-6, heads, kv_heads)
+    angle = draw(12, dim // 4, seed=3) * 3
+    rest = (q_norm, k_norm, (angle.cos(), angle.sin()), rows, 1e-6, heads, kv_heads)
     for clips in ((Clip(), Clip(), Clip()), (TIGHT, Clip(-0.1, 0.2), Clip(-1.0, 0.3))):
         for found, expected in zip(OURS.turn(stacked, clips, *rest), TRUTH.turn(stacked, clips, *rest), strict=True):
             near(found, expected, 8)
@@ -125,8 +128,7 @@ def test_the_whole_tower_agrees_and_a_picture_has_the_same_bits_in_a_larger_room
     first, second = IMAGES[2], IMAGES[0]
     alone = ours.encode(pictures(second))
     near(alone, truth.encode(pictures(second)), 10)
-    room = Pictures.allocate(4 * TILE, TILE, TILE, torch.device(DEVICE))
-    room.fill(pack((first, second), [0, 1], TILE, rows=4 * TILE, soft=TILE, spare=50))
+    room = pictures(first, second, shape=PassShape(4 * TILE, TILE))
     found = ours.encode(room)
     assert found.isfinite().all()
     if not ON_GPU:  # there the linears of this test are the library's; the runner's own tests compare bits

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.vision_reference import ReferenceVision
 from photocall_engine.model.checkpoint import read_weights
 from photocall_engine.model.config import VisionConfig, read_config
-from photocall_engine.model.pictures import Pictures, pack
+from photocall_engine.model.pictures import PassShape, PictureBuffers, Pictures
 from photocall_engine.model.vision import VisionEncoder, VisionTower
 from photocall_engine.model.vision_weights import Stacked, VisionWeights
 from photocall_engine.runner import PatchImage
+from photocall_engine.words import Words
 from tests.engine.checkpoints import DENSE, VISION, Checkpoint, make_checkpoint, random_image
 
 TOLERANCE = 1e-4  # float32 on both sides; two orders of summation
@@ -50,7 +50,7 @@ def load_tower(directory: Path) -> VisionTower:
 def again(tower: VisionTower) -> VisionTower:
     """The tower as its weights are now: bounds are read when it is made."""
     made = VisionTower(tower.config, tower.weights, tower.kernels, tower.ops)
-    made._frequencies = tower._frequencies
+    made.turns = tower.turns
     return made
 
 
@@ -60,9 +60,16 @@ def encode(encoder: VisionEncoder, *images: PatchImage) -> list[Any]:
     for image in images:
         encoder.check(image)
     counts = [image.num_soft for image in images]
-    packed = pack(images, [0] * len(images), encoder.tile)
-    soft = encoder.encode(Pictures.of(packed, torch.device("cpu")))
-    return [part.numpy() for part in torch.split(soft[: packed.num_soft], counts)]
+    pictures = packed(encoder, images, [0] * len(images))
+    soft = encoder.encode(pictures)
+    return [part.numpy() for part in torch.split(soft[: pictures.num_soft], counts)]
+
+
+def packed(
+    encoder: VisionEncoder, images: Sequence[PatchImage], bases: list[int], shape: PassShape | None = None
+) -> Pictures:
+    buffers = PictureBuffers(Words(torch.device("cpu"), 1 << 10), encoder.tile, spare=99)
+    return buffers.fill(images, bases, shape or PassShape.exact(images, encoder.tile))
 
 
 def difference(tower: VisionTower, checkpoint: Checkpoint) -> float:
@@ -114,17 +121,14 @@ def test_null_rows_and_null_soft_tokens_change_nothing(tower: VisionTower) -> No
     """A pass in the buffers of a larger one, as a captured graph has them: the same bits, and the rest finite."""
     images = [IMAGE_TALL, IMAGE_WIDE]
     wanted = np.concatenate(encode(tower, *images))
-    room = Pictures.allocate(20 * tower.tile, 3 * tower.tile, tower.tile, torch.device("cpu"))
-    packed = pack(images, [3, 40], tower.tile, rows=20 * tower.tile, soft=3 * tower.tile, spare=99)
-    room.fill(packed)
-    room = replace(room, spans=Pictures.of(packed, torch.device("cpu")).spans)
+    room = packed(tower, images, [3, 40], PassShape(20 * tower.tile, 3 * tower.tile))
     with torch.inference_mode():
         soft = tower.encode(room).numpy()
-    assert np.array_equal(soft[: packed.num_soft], wanted)
+    assert np.array_equal(soft[: room.num_soft], wanted)
     assert np.isfinite(soft).all()
-    assert packed.target.tolist() == [*range(3, 11), *range(40, 46), *[99] * (3 * tower.tile - 14)]
+    assert room.target.tolist() == [*range(3, 11), *range(40, 46), *[99] * (3 * tower.tile - 14)]
     with pytest.raises(ValueError, match="144 patch rows and 14 soft tokens in a pass of 64 and 16"):
-        pack(images, [3, 40], tower.tile, rows=64, soft=16)
+        packed(tower, images, [3, 40], PassShape(64, 16))
 
 
 PARTS = {"q": ("qkv", 0), "k": ("qkv", 1), "v": ("qkv", 2), "o": ("o", 0), "gate": ("gate_up", 0), "up": ("gate_up", 1)}
@@ -165,7 +169,7 @@ def y_before_x(tower: VisionTower) -> None:
 
 
 def without_rope(tower: VisionTower) -> None:
-    tower._frequencies = torch.zeros_like(tower._frequencies)
+    tower.turns = torch.ones_like(tower.turns[0]), torch.zeros_like(tower.turns[1])
 
 
 @pytest.mark.parametrize(

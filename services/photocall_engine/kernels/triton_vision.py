@@ -3,9 +3,9 @@
 """What stands between the matrix products of the vision tower, in Triton, over the packed rows of many pictures.
 
 Formulas are those of `vision_reference.py`. Clipping a linear's input is done by whoever makes it, clipping its output
-by whoever reads it, so bounds cost no pass of their own. Attention gives a tile of one picture's rows to each program,
-which walks that picture's patches in blocks counted from its first: who else is in the pass plays no part. Grids depend
-on the size of the buffers only, so a pass can be captured in a graph. So far run in Triton's interpreter only.
+by whoever reads it, so bounds cost no pass of their own. Attention is in `triton_vision_attention.py`. Grids depend on
+the size of the buffers only, so a pass can be captured in a graph, and nothing that a program does for a row depends on
+the row's place in the pass.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ import triton
 import triton.language as tl
 
 from photocall_engine.kernels.triton_math import gelu, inverse_rms
+from photocall_engine.kernels.triton_vision_attention import attend
 from photocall_engine.kernels.vision import Clip, Spans
 
-TILE = 64  # rows of one attention program; pictures begin at multiples of it
-_BLOCK_N = 64  # patches of one K/V block
+TILE = 128  # rows between which pictures begin; attention's tiles divide it
 _WIDE = 1024
-_HEADS = 4  # heads of one program of `turn`
-_LOG2E = 1.4426950408889634
+_CELLS = 2048  # pairs of values that one program of `turn` makes, of as many heads and rows as that takes
 
 
 class TritonVision:
-    """See `VisionKernels`. A tile of 64 rows takes one family of matrix instructions; tests make do with fewer."""
+    """See `VisionKernels`. Tests make do with smaller tiles."""
 
     def __init__(self, tile: int = TILE) -> None:
         self.tile = tile
@@ -82,34 +81,27 @@ class TritonVision:
         clips: tuple[Clip, Clip, Clip],
         q_norm: torch.Tensor,
         k_norm: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        turns: tuple[torch.Tensor, torch.Tensor],
+        rows: Spans,
         eps: float,
         heads: int,
         kv_heads: int,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        rows, width = stacked.shape
-        dim = width // (heads + 2 * kv_heads)
-        q, k, v = (
-            torch.empty(rows, count, dim, dtype=stacked.dtype, device=stacked.device)
-            for count in (heads, kv_heads, kv_heads)
-        )
-        _turn[(rows, triton.cdiv(heads + 2 * kv_heads, _HEADS))](
-            stacked, q_norm, k_norm, cos, sin, q, k, v, eps, *clips[0], *clips[1], *clips[2],
-            HEADS=heads, KV_HEADS=kv_heads, DIM=dim, BLOCK_H=_HEADS, BLOCK=triton.next_power_of_2(dim // 4),
-            num_warps=4,
+        count, width = stacked.shape
+        total = heads + 2 * kv_heads
+        dim = width // total
+        out = torch.empty(count, total, dim, dtype=stacked.dtype, device=stacked.device)
+        block = triton.next_power_of_2(dim // 4)
+        pairs = _CELLS // (2 * block)
+        _turn[(triton.cdiv(count * max(heads, kv_heads), pairs), 3)](
+            stacked, q_norm, k_norm, *turns, rows.x, rows.y, out, count, eps, *clips[0], *clips[1], *clips[2],
+            HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PAIRS=pairs, BLOCK=block, num_warps=4,
         )  # fmt: skip
+        q, k, v = torch.split(out, [heads, kv_heads, kv_heads], dim=1)
         return q, k, v
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
-        count, heads, dim = q.shape
-        out = torch.empty(count, heads * dim, dtype=q.dtype, device=q.device)
-        _attend[(len(rows.tile_start), heads)](
-            q, k, v, rows.tile_start, rows.tile_end, out, *clip, HEADS=heads, KV_HEADS=k.shape[1], DIM=dim,
-            BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=self.tile, BLOCK_N=_BLOCK_N, LOG2E=_LOG2E,
-            num_warps=4, num_stages=3,
-        )  # fmt: skip
-        return out
+        return attend(q, k, v, rows, clip, self.tile)
 
     def gate(self, wide: torch.Tensor, gate_clip: Clip, up_clip: Clip, clip: Clip) -> torch.Tensor:
         rows, width = wide.shape[0], wide.shape[1] // 2
@@ -191,85 +183,60 @@ def _norm_add(
         tl.store(normed + row * width + n, _clip(value, next_low, next_high).to(normed.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _turn(
-    stacked, q_norm, k_norm, cos, sin, q, k, v, eps, q_low, q_high, k_low, k_high, v_low, v_high,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
+    stacked, q_norm, k_norm, cos, sin, column, line, out, rows, eps, q_low, q_high, k_low, k_high, v_low, v_high,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    QUARTER: tl.constexpr = DIM // 4
     TOTAL: tl.constexpr = HEADS + 2 * KV_HEADS
-    row = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    if tl.program_id(1) == 0:
+        _turn_some(
+            stacked, q_norm, cos, sin, column, line, out, rows, eps, q_low, q_high, HEADS, 0, TOTAL, DIM, PAIRS, BLOCK
+        )
+    elif tl.program_id(1) == 1:
+        _turn_some(
+            stacked, k_norm, cos, sin, column, line, out, rows, eps, k_low, k_high, KV_HEADS, HEADS, TOTAL, DIM, PAIRS,
+            BLOCK,
+        )  # fmt: skip
+    else:
+        _turn_some(
+            stacked, None, cos, sin, column, line, out, rows, eps, v_low, v_high, KV_HEADS, HEADS + KV_HEADS, TOTAL,
+            DIM, PAIRS, BLOCK,
+        )  # fmt: skip
+
+
+@triton.jit
+def _turn_some(
+    stacked, weight, cos, sin, column, line, out, rows, eps, least, most, COUNT: tl.constexpr, FIRST: tl.constexpr,
+    TOTAL: tl.constexpr, DIM: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """PAIRS pairs of row and head out of COUNT heads from FIRST on; without a weight nothing turns."""
+    QUARTER: tl.constexpr = DIM // 4
+    pair = tl.program_id(0) * PAIRS + tl.arange(0, PAIRS)
+    row = pair // COUNT
     c = tl.arange(0, 2 * BLOCK)
     axis, j = c // BLOCK, c % BLOCK
-    is_q = (head < HEADS)[:, None]
-    is_k = ((head >= HEADS) & (head < HEADS + KV_HEADS))[:, None]
-    is_v = ((head >= HEADS + KV_HEADS) & (head < TOTAL))[:, None]
     inside = j < QUARTER
-    cells = (head < TOTAL)[:, None] & inside[None, :]
-    place = axis * 2 * QUARTER + j  # the low quarter of each half; the high one follows it
-    source = stacked + row * TOTAL * DIM + head[:, None] * DIM + place[None, :]
-    least = tl.where(is_q, q_low, tl.where(is_k, k_low, v_low))
-    most = tl.where(is_q, q_high, tl.where(is_k, k_high, v_high))
-    low = tl.where(cells, _clip(tl.load(source, mask=cells, other=0.0).to(tl.float32), least, most), 0.0)
-    high = tl.where(cells, _clip(tl.load(source + QUARTER, mask=cells, other=0.0).to(tl.float32), least, most), 0.0)
+    cells = (row < rows)[:, None] & inside[None, :]
+    # the low quarter of each half; the high one follows it
+    place = (row.to(tl.int64) * TOTAL + FIRST + pair % COUNT)[:, None] * DIM + (axis * 2 * QUARTER + j)[None, :]
+    low = tl.load(stacked + place, mask=cells, other=0.0).to(tl.float32)
+    high = tl.load(stacked + place + QUARTER, mask=cells, other=0.0).to(tl.float32)
+    low = tl.where(cells, _clip(low, least, most), 0.0)
+    high = tl.where(cells, _clip(high, least, most), 0.0)
     scale = tl.rsqrt((tl.sum(low * low, 1) + tl.sum(high * high, 1)) / DIM + eps)[:, None]
-    q_w = tl.load(q_norm + place, mask=inside, other=0.0).to(tl.float32)[None, :]
-    k_w = tl.load(k_norm + place, mask=inside, other=0.0).to(tl.float32)[None, :]
-    low = low * scale * tl.where(is_q, q_w, tl.where(is_k, k_w, 1.0))
-    q_w = tl.load(q_norm + QUARTER + place, mask=inside, other=0.0).to(tl.float32)[None, :]
-    k_w = tl.load(k_norm + QUARTER + place, mask=inside, other=0.0).to(tl.float32)[None, :]
-    high = high * scale * tl.where(is_q, q_w, tl.where(is_k, k_w, 1.0))
-    angle = row * 2 * QUARTER + axis * QUARTER + j
-    turn_cos = tl.load(cos + angle, mask=inside, other=0.0)[None, :] + tl.zeros_like(low)
-    turn_sin = tl.load(sin + angle, mask=inside, other=0.0)[None, :]
-    new_low = tl.where(is_v, low, tl.fma(low, turn_cos, -(high * turn_sin)))
-    new_high = tl.where(is_v, high, tl.fma(high, turn_cos, low * turn_sin))
-    target = q + row * HEADS * DIM + head[:, None] * DIM + place[None, :]
-    tl.store(target, new_low.to(q.dtype.element_ty), mask=is_q & cells)
-    tl.store(target + QUARTER, new_high.to(q.dtype.element_ty), mask=is_q & cells)
-    target = k + row * KV_HEADS * DIM + (head - HEADS)[:, None] * DIM + place[None, :]
-    tl.store(target, new_low.to(k.dtype.element_ty), mask=is_k & cells)
-    tl.store(target + QUARTER, new_high.to(k.dtype.element_ty), mask=is_k & cells)
-    target = v + row * KV_HEADS * DIM + (head - HEADS - KV_HEADS)[:, None] * DIM + place[None, :]
-    tl.store(target, new_low.to(v.dtype.element_ty), mask=is_v & cells)
-    tl.store(target + QUARTER, new_high.to(v.dtype.element_ty), mask=is_v & cells)
-
-
-@triton.jit
-def _attend(
-    q, k, v, tile_start, tile_end, out, clip_low, clip_high,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, LOG2E: tl.constexpr,
-):  # fmt: skip
-    head = tl.program_id(1)
-    kv_head = head // (HEADS // KV_HEADS)
-    start = tl.load(tile_start + tl.program_id(0))
-    end = tl.load(tile_end + tl.program_id(0))
-    row = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    d = tl.arange(0, BLOCK_D)
-    n = tl.arange(0, BLOCK_N)
-    cells = (d < DIM)[None, :] & (row >= 0)[:, None]
-    qt = tl.load(q + (row * HEADS + head)[:, None] * DIM + d[None, :], mask=cells, other=0.0)
-    m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    l = tl.zeros((BLOCK_M,), tl.float32)  # noqa: E741
-    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    for block in range((end - start + BLOCK_N - 1) // BLOCK_N):
-        position = start + block * BLOCK_N + n
-        seen = position < end
-        place = (position.to(tl.int64) * KV_HEADS + kv_head) * DIM
-        kt = tl.load(k + place[None, :] + d[:, None], mask=seen[None, :] & (d < DIM)[:, None], other=0.0)
-        scores = tl.dot(qt, kt, input_precision="ieee") * LOG2E
-        scores = tl.where(seen[None, :], scores, float("-inf"))
-        new = tl.maximum(m, tl.max(scores, 1))  # a block has at least one patch, so this is finite
-        kept = tl.exp2(m - new)
-        p = tl.exp2(scores - new[:, None])
-        l = tl.fma(l, kept, tl.sum(p, 1))  # noqa: E741
-        vt = tl.load(v + place[:, None] + d[None, :], mask=seen[:, None] & (d < DIM)[None, :], other=0.0)
-        acc = tl.dot(p.to(vt.dtype), vt, acc * kept[:, None], input_precision="ieee")
-        m = new
-    acc = _clip(acc / tl.where(l > 0.0, l, 1.0)[:, None], clip_low, clip_high)
-    tl.store(out + (row * HEADS + head)[:, None] * DIM + d[None, :], acc.to(out.dtype.element_ty), mask=cells)
+    low, high = low * scale, high * scale
+    if weight is not None:
+        low = low * tl.load(weight + axis * 2 * QUARTER + j, mask=inside, other=0.0).to(tl.float32)[None, :]
+        high = high * tl.load(weight + axis * 2 * QUARTER + QUARTER + j, mask=inside, other=0.0).to(tl.float32)[None, :]
+        by_column = tl.load(column + row, mask=row < rows, other=0)
+        by_line = tl.load(line + row, mask=row < rows, other=0)
+        angle = tl.where((axis == 0)[None, :], by_column[:, None], by_line[:, None]) * QUARTER + j[None, :]
+        turn_cos = tl.load(cos + angle, mask=cells, other=0.0)
+        turn_sin = tl.load(sin + angle, mask=cells, other=0.0)
+        low, high = tl.fma(low, turn_cos, -(high * turn_sin)), tl.fma(high, turn_cos, low * turn_sin)
+    tl.store(out + place, low.to(out.dtype.element_ty), mask=cells)
+    tl.store(out + place + QUARTER, high.to(out.dtype.element_ty), mask=cells)
 
 
 @triton.jit

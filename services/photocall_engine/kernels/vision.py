@@ -22,6 +22,8 @@ class Clip(NamedTuple):
 class Spans(Protocol):
     """Where pictures lie among the rows of a pass; see `Pictures`."""
 
+    x: torch.Tensor
+    y: torch.Tensor
     tile_start: torch.Tensor
     tile_end: torch.Tensor
     soft_row: torch.Tensor
@@ -63,16 +65,16 @@ class VisionKernels(Protocol):
         clips: tuple[Clip, Clip, Clip],
         q_norm: torch.Tensor,
         k_norm: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        turns: tuple[torch.Tensor, torch.Tensor],
+        rows: Spans,
         eps: float,
         heads: int,
         kv_heads: int,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """stacked [P, (heads + 2 * kv_heads) * D] to q, k, v [P, H, D]: clipped, normed, q and k turned.
 
-        cos, sin float32[P, 2, D / 4]: the first half of a head turns by the column, the second by the line, each by
-        halves; v is normed without a weight and not turned.
+        turns: cos and sin of every position, float32[positions, D / 4]: the first half of a head turns by the row's
+        column, the second by its line, each by halves; v is normed without a weight and not turned.
         """
 
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:

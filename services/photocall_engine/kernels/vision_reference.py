@@ -52,8 +52,8 @@ class ReferenceVision:
         clips: tuple[Clip, Clip, Clip],
         q_norm: torch.Tensor,
         k_norm: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        turns: tuple[torch.Tensor, torch.Tensor],
+        rows: Spans,
         eps: float,
         heads: int,
         kv_heads: int,
@@ -61,6 +61,7 @@ class ReferenceVision:
         every = stacked.view(len(stacked), heads + 2 * kv_heads, -1)
         parts = torch.split(every, [heads, kv_heads, kv_heads], dim=1)
         q, k, v = (clipped(part, clip) for part, clip in zip(parts, clips, strict=True))
+        cos, sin = (torch.stack([table.index_select(0, axis) for axis in (rows.x, rows.y)], dim=1) for table in turns)
         return (
             axial_rope(norm(q, q_norm, eps), cos, sin),
             axial_rope(norm(k, k_norm, eps), cos, sin),

@@ -1,26 +1,29 @@
 """Pictures of one tower pass, packed: patches of all pictures one after another, each picture from a full tile on.
 
 A tile of rows belongs to one picture, so what a picture computes never depends on who else is in the pass. Rows between
-a picture's last patch and the next tile are null rows: they are computed and nothing of them is kept. Packing is numpy;
-`Pictures` holds the same on a device, in tensors of a fixed size where a graph is captured over them.
+a picture's last patch and the next tile are null rows: they are computed and nothing of them is kept. Everything goes
+to the device in one transfer, and where an array lies depends only on the `PassShape`, so a graph captured over the
+tensors of a shape serves every pass that is laid out in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from photocall_engine.rows import Ints
 from photocall_engine.runner import PatchImage
+from photocall_engine.words import ALIGN, Words
 
 SIDE = 16  # pixels of a patch
 PATCH_VALUES = 3 * SIDE * SIDE
 POOL = 3  # POOL x POOL patches make one soft token
+_PATCH_WORDS = PATCH_VALUES // 4
+_GRIDS = 64  # grids whose layout is remembered
 
 
 def check_grid(image: PatchImage) -> None:
@@ -33,107 +36,118 @@ def check_grid(image: PatchImage) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PackedPictures:
-    """P rows in tiles, S soft tokens; made by `pack`."""
+class PassShape:
+    """Sizes of one pass: patch rows, in tiles, and soft tokens."""
 
-    patches: NDArray[np.uint8]  # [P, 768]
-    x: Ints  # [P] column of the patch in its picture; 0 in null rows
-    y: Ints  # [P]
-    tile_start: Ints  # [P / tile] first row of the tile's picture
-    tile_end: Ints  # [P / tile] one past its last patch; equal to tile_start where nobody uses the tile
-    soft_row: Ints  # [S] row of the top left patch of the soft token's block
-    soft_width: Ints  # [S] patches in one line of its picture
-    target: NDArray[np.int64]  # [S] row of the soft-token arena
-    num_soft: int  # soft tokens that somebody wants; those after them are null rows
+    rows: int
+    soft: int
 
+    @classmethod
+    def exact(cls, images: Sequence[PatchImage], tile: int) -> PassShape:
+        """No larger than the tiles want it."""
+        return cls(rows_of(images, tile), _up(sum(image.num_soft for image in images), tile))
 
-def pack(
-    images: Sequence[PatchImage], bases: Sequence[int], tile: int, *, rows: int = 0, soft: int = 0, spare: int = 0
-) -> PackedPictures:
-    """Pack pictures; soft token i of picture j goes to arena row bases[j] + i.
+    @classmethod
+    def of_rows(cls, rows: int, tile: int) -> PassShape:
+        """With all the soft tokens that so many rows can make."""
+        return cls(rows, _up(-(-rows // POOL**2), tile))
 
-    `rows` and `soft` are what a captured graph has room for (0: as many as are needed, rounded up to the tile); null
-    soft tokens go to arena row `spare`. Raises ValueError where the pictures do not fit.
-    """
-    starts = np.cumsum([0, *(_tiles(len(image.patches), tile) * tile for image in images)])
-    counts = [image.num_soft for image in images]
-    needed, wanted = int(starts[-1]), sum(counts)
-    rows, soft = rows or needed, soft or _tiles(wanted, tile) * tile
-    if needed > rows or wanted > soft:
-        raise ValueError(f"{needed} patch rows and {wanted} soft tokens in a pass of {rows} and {soft}")
-    packed = PackedPictures(
-        patches=np.zeros((rows, PATCH_VALUES), dtype=np.uint8),
-        x=np.zeros(rows, dtype=np.int32),
-        y=np.zeros(rows, dtype=np.int32),
-        tile_start=np.zeros(rows // tile, dtype=np.int32),
-        tile_end=np.zeros(rows // tile, dtype=np.int32),
-        soft_row=np.zeros(soft, dtype=np.int32),
-        soft_width=np.zeros(soft, dtype=np.int32),
-        target=np.full(soft, spare, dtype=np.int64),
-        num_soft=wanted,
-    )
-    done = 0
-    for image, base, count, start in zip(images, bases, counts, starts[:-1].tolist(), strict=True):
-        end = start + len(image.patches)
-        packed.patches[start:end] = image.patches
-        index = np.arange(end - start, dtype=np.int32)
-        packed.x[start:end], packed.y[start:end] = index % image.grid_width, index // image.grid_width
-        tiles = slice(start // tile, start // tile + _tiles(end - start, tile))
-        packed.tile_start[tiles], packed.tile_end[tiles] = start, end
-        block = np.arange(count, dtype=np.int32)
-        across = image.grid_width // POOL
-        part = slice(done, done + count)
-        packed.soft_row[part] = start + (block // across * image.grid_width + block % across) * POOL
-        packed.soft_width[part] = image.grid_width
-        packed.target[part] = base + block
-        done += count
-    return packed
+    @property
+    def words(self) -> int:
+        """Words of `PictureBuffers` that a pass takes, at most."""
+        return self.rows * (_PATCH_WORDS + 4) + 4 * self.soft + 8 * ALIGN
 
 
 @dataclass(slots=True)
 class Pictures:
-    """PackedPictures on a device. `spans` is for encoders that run on the host: first and end row of each picture."""
+    """A pass on the device: P rows in tiles, S soft tokens. `spans` is for encoders that run on the host: first and end
+    row of each picture."""
 
-    patches: torch.Tensor
-    x: torch.Tensor
-    y: torch.Tensor
-    tile_start: torch.Tensor
-    tile_end: torch.Tensor
-    soft_row: torch.Tensor
-    soft_width: torch.Tensor
-    target: torch.Tensor
+    patches: torch.Tensor  # uint8[P, 768]; null rows hold whatever was there
+    x: torch.Tensor  # int32[P] column of the patch in its picture; 0 in null rows
+    y: torch.Tensor  # int32[P]
+    tile_start: torch.Tensor  # int32[P / tile] first row of the tile's picture
+    tile_end: torch.Tensor  # int32[P / tile] one past its last patch; equal to tile_start where nobody uses the tile
+    soft_row: torch.Tensor  # int32[S] row of the top left patch of the soft token's block
+    soft_width: torch.Tensor  # int32[S] patches in one line of its picture
+    target: torch.Tensor  # int64[S] row of the soft-token arena
+    num_soft: int  # soft tokens that somebody wants; those after them are null
     spans: tuple[tuple[int, int], ...]
 
-    @classmethod
-    def of(cls, packed: PackedPictures, device: torch.device) -> Pictures:
-        """A copy on the device."""
-        tensors = {name: _up(getattr(packed, name), device) for name in _TENSORS}
-        pairs = zip(packed.tile_start.tolist(), packed.tile_end.tolist(), strict=True)
-        return cls(**tensors, spans=tuple(dict.fromkeys(pair for pair in pairs if pair[0] < pair[1])))
 
-    @classmethod
-    def allocate(cls, rows: int, soft: int, tile: int, device: torch.device) -> Pictures:
-        """Room for passes of up to `rows` patch rows and `soft` soft tokens, to capture a graph over; see `fill`."""
-        return cls.of(pack([], [], tile, rows=rows, soft=soft), device)
+class PictureBuffers:
+    """Fills words with passes. Null soft tokens go to arena row `spare`."""
 
-    def fill(self, packed: PackedPictures) -> None:
-        """Take over a pass that was packed for this room."""
-        for name in _TENSORS:
-            target: torch.Tensor = getattr(self, name)
-            target.copy_(_pinned(getattr(packed, name), target.device), non_blocking=True)
+    def __init__(self, words: Words, tile: int, spare: int) -> None:
+        self._words = words
+        self._tile = tile
+        self._spare = spare
+
+    def fill(self, images: Sequence[PatchImage], bases: Sequence[int], shape: PassShape) -> Pictures:
+        """Lay out pictures that fit the shape and send them on their way; soft token i of picture j goes to arena row
+        bases[j] + i. Raises ValueError where they do not fit, WordsFull."""
+        tile, words = self._tile, self._words
+        needed, wanted = rows_of(images, tile), sum(image.num_soft for image in images)
+        if needed > shape.rows or wanted > shape.soft:
+            raise ValueError(f"{needed} patch rows and {wanted} soft tokens in a pass of {shape.rows} and {shape.soft}")
+        x, y = (np.zeros(shape.rows, dtype=np.int32) for _ in range(2))
+        tile_start, tile_end = (np.zeros(shape.rows // tile, dtype=np.int32) for _ in range(2))
+        soft_row, soft_width = (np.zeros(shape.soft, dtype=np.int32) for _ in range(2))
+        target = np.full(shape.soft, self._spare, dtype=np.int64)
+        words.begin()
+        arrays = [x, y, tile_start, tile_end, soft_row, soft_width, target.view(np.int32)]
+        places = [words.reserve(array.size) for array in arrays]
+        patches = words.reserve(shape.rows * _PATCH_WORDS)
+        start, done, spans = 0, 0, []
+        for image, base in zip(images, bases, strict=True):
+            grid = _grid(image.grid_height, image.grid_width)
+            end, after = start + len(image.patches), done + image.num_soft
+            words.write(patches + start * _PATCH_WORDS, np.ascontiguousarray(image.patches).view(np.int32))
+            x[start:end], y[start:end] = grid.column, grid.line
+            tiles = slice(start // tile, -(-end // tile))
+            tile_start[tiles], tile_end[tiles] = start, end
+            soft_row[done:after] = start + grid.corner
+            soft_width[done:after] = image.grid_width
+            target[done:after] = np.arange(base, base + image.num_soft)
+            spans.append((start, end))
+            start, done = _up(end, tile), after
+        for at, array in zip(places, arrays, strict=True):
+            words.write(at, array)
+        words.send(patches + needed * _PATCH_WORDS)  # pixels of the rows behind are nobody's
+        sent = [words.view(at, array.size) for at, array in zip(places, arrays, strict=True)]
+        pixels = words.view(patches, shape.rows * _PATCH_WORDS)
+        return Pictures(
+            patches=pixels.view(torch.uint8).view(-1, PATCH_VALUES),
+            x=sent[0],
+            y=sent[1],
+            tile_start=sent[2],
+            tile_end=sent[3],
+            soft_row=sent[4],
+            soft_width=sent[5],
+            target=sent[6].view(torch.int64),
+            num_soft=wanted,
+            spans=tuple(spans),
+        )
 
 
-_TENSORS = ("patches", "x", "y", "tile_start", "tile_end", "soft_row", "soft_width", "target")
+def rows_of(images: Sequence[PatchImage], tile: int) -> int:
+    """Rows that pictures take, each in tiles of its own."""
+    return sum(_up(len(image.patches), tile) for image in images)
 
 
-def _tiles(count: int, tile: int) -> int:
-    return -(-count // tile)
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    column: Ints  # of each patch
+    line: Ints
+    corner: Ints  # of each soft token: the first patch of its block
 
 
-def _up(values: NDArray[Any], device: torch.device) -> torch.Tensor:
-    return _pinned(values, device).to(device, non_blocking=True)
+@lru_cache(_GRIDS)
+def _grid(height: int, width: int) -> _Grid:
+    line, column = np.indices((height, width), dtype=np.int32)
+    corner = np.arange(height * width, dtype=np.int32).reshape(height, width)[::POOL, ::POOL]
+    return _Grid(column.reshape(-1), line.reshape(-1), corner.reshape(-1))
 
 
-def _pinned(values: NDArray[Any], device: torch.device) -> torch.Tensor:
-    tensor = torch.from_numpy(values)
-    return tensor.pin_memory() if device.type == "cuda" else tensor
+def _up(count: int, tile: int) -> int:
+    return -(-count // tile) * tile

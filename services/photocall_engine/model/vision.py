@@ -40,8 +40,10 @@ class VisionTower:
         self.ops = ops
         self.tile = ops.tile
         half = config.head_dim // 2
-        exponents = torch.arange(0, half, 2, dtype=torch.float) / half
-        self._frequencies = (1.0 / config.theta**exponents).to(weights.projection.device)
+        frequencies = 1.0 / config.theta ** (torch.arange(0, half, 2, dtype=torch.float) / half)
+        angles = torch.arange(config.num_positions)[:, None] * frequencies
+        # float32[positions, head_dim / 4]
+        self.turns = angles.cos().to(weights.projection.device), angles.sin().to(weights.projection.device)
         self._layers = [
             (layer, _Linear(layer.qkv), _Linear(layer.o), _Linear(layer.gate_up), _Linear(layer.down))
             for layer in weights.layers
@@ -60,8 +62,6 @@ class VisionTower:
         pixels = ops.normalise(pictures.patches, weights.patch_projection.dtype)
         projected = self.kernels.linear(pixels, weights.patch_projection)
         hidden = ops.add_positions(projected, weights.positions, pictures.x, pictures.y)
-        angles = torch.stack([axis.float()[:, None] * self._frequencies for axis in (pictures.x, pictures.y)], dim=1)
-        cos, sin = angles.cos(), angles.sin()
         normed = ops.clipped_norm(hidden, weights.layers[0].input_norm, eps, self._layers[0][1].clip)
         for index, (layer, qkv, o, gate_up, down) in enumerate(self._layers):
             q_clip, k_clip, v_clip = qkv.outputs
@@ -70,8 +70,8 @@ class VisionTower:
                 (q_clip, k_clip, v_clip),
                 layer.q_norm,
                 layer.k_norm,
-                cos,
-                sin,
+                self.turns,
+                pictures,
                 eps,
                 config.num_heads,
                 config.num_kv_heads,
