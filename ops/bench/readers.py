@@ -1,12 +1,18 @@
 """Many readers of one gateway process: pollers of job states, and event streams that stay open, over HTTP.
 
-    python -m ops.bench.readers [--pollers 2000] [--streams 500] [--jobs 2000] [--seconds 20] [--write]
+    python -m ops.bench.readers [--pollers 2000] [--streams 500] [--jobs 2000] [--changes 50] [--seconds 20]
+                                [--alone] [--write]
 
-A private Redis and one gateway, jobs that nobody answers. Each poller asks once a second, as Retry-After tells it to,
-so the load is open: `pollers` reads a second, however long they take. The client is a process of its own
-(`readers_client.py`), which shares the machine's cores with the gateway and Redis; what it adds stands beside
-(`late_ms`), and so does what the gateway measured itself (`server`: from its own histogram, which starts when a request
-has been read and cannot see one that waits in the socket). `cpu_share` is of one core.
+A private Redis and one gateway. Each poller asks once a second, which is what `Retry-After` tells it, so the load is
+open: `pollers` reads a second, however long they take; and each second `--changes` of the jobs change, with an event
+(`readers_changes.py`). The client is a process of its own (`readers_client.py`) on the second core, with Redis and the
+changes; the gateway has the first. `ms` is what a poller sees, from the moment it should have asked to the last byte;
+what the client itself is late stands beside (`late_ms`), and so does what the gateway measured (`server`: its own
+histogram, which starts when a request has been read). Each change is on Redis' disk before anybody reads on, so a busy
+disk is seen too (`redis_stalls`). CPU shares are of one core.
+
+`--alone` takes both cores from whatever else runs on a busy machine (real-time scheduling; needs to be root): the
+figures are then those of a machine that has nothing else to do, but for what its neighbours do to the caches.
 """
 
 from __future__ import annotations
@@ -20,19 +26,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
+import redis
 
+from photocall.connections import connect
 from photocall.local import free_port
 from photocall.redis_server import RedisServer
 
-RESULTS = Path(__file__).parent / "results" / "readers.json"
+RESULTS = Path(__file__).parent / "results"
 PERIOD_S = 1.0
 ROUTE = "/v1/jobs/{job_id}"
+KEY = "bench"
+GATEWAY_CORE, OTHER_CORE = 0, 1
+REAL_TIME_PRIORITY = 10
+STALL_MS = 10
 
 
 def main() -> None:
@@ -41,48 +55,85 @@ def main() -> None:
     parser.add_argument("--pollers", type=int, default=2000)
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--changes", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8192)), hard))
+    if args.alone:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(REAL_TIME_PRIORITY))
+    os.sched_setaffinity(0, {OTHER_CORE % (os.cpu_count() or 1)})  # with all that this process starts
     port = free_port("127.0.0.1")
-    with RedisServer.start_temporary() as server, tempfile.TemporaryDirectory() as data:
-        environment = os.environ | {
-            "PHOTOCALL_REDIS_URL": server.url,
-            "PHOTOCALL_PORT": str(port),
-            "PHOTOCALL_DATA": data,
-            "PHOTOCALL_SIGNING_KEY": "bench",
-            "PHOTOCALL_MAX_QUEUE_DEPTH": str(args.jobs + 1),
-            "PHOTOCALL_MAX_QUEUE_DEPTH_PER_KEY": str(args.jobs + 1),
-        }
-        gateway = subprocess.Popen([sys.executable, "-m", "photocall_gateway"], env=environment)
-        try:
-            plan = {"port": port, "jobs": _jobs(port, args.jobs), "pollers": args.pollers, "streams": args.streams,
-                    "seconds": args.seconds, "period_s": PERIOD_S}  # fmt: skip
+    with (
+        RedisServer.start_temporary() as server,
+        tempfile.TemporaryDirectory() as data,
+        _gateway(server.url, port, data, args.jobs) as gateway,
+    ):
+        store = connect(server.url)
+        jobs = _jobs(port, args.jobs)
+        store.config_set("latency-monitor-threshold", STALL_MS)
+        with _changes(server.url, jobs, args.changes):
+            plan = {"port": port, "server": gateway.pid, "jobs": jobs, "pollers": args.pollers,
+                    "streams": args.streams, "seconds": args.seconds, "period_s": PERIOD_S}  # fmt: skip
             before = os.getloadavg()[0]
-            used, started = _cpu_s(gateway.pid), time.perf_counter()
             client = [sys.executable, "-m", "ops.bench.readers_client"]
-            out = subprocess.run(client, input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True).stdout
-            used, took = _cpu_s(gateway.pid) - used, time.perf_counter() - started
+            out = subprocess.run(client, input=json.dumps(plan), text=True, stdout=subprocess.PIPE, check=True)
             seen = _seen_by_the_server(port)
-        finally:
-            gateway.terminate()
-            gateway.wait(30)
-    where = {"cores": os.cpu_count(), "python": platform.python_version(), "load_before": round(before, 2)}
-    asked = {"pollers": args.pollers, "streams": args.streams, "jobs": args.jobs, "seconds": args.seconds}
-    server_side = {**seen, "cpu_share": round(used / took, 2), "cpu_us_per_read": round(used / seen["reads"] * 1e6)}
-    report = {"at": datetime.now(UTC).isoformat(timespec="seconds"), **where, **asked, **json.loads(out)}
-    report["server"] = server_side
+            stalls = _stalls(store)
+    report = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_before": round(before, 2),
+        **{name: getattr(args, name) for name in ("alone", "pollers", "streams", "jobs", "changes", "seconds")},
+        "period_s": PERIOD_S,
+        **json.loads(out.stdout),
+        "server": seen,
+        "redis_stalls": stalls,
+    }
     print(json.dumps(report, indent=1))
     if args.write:
-        RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+        (RESULTS / f"readers-{report['at'][:10]}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
-def _cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+@contextmanager
+def _gateway(url: str, port: int, data: str, jobs: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A gateway on a core of its own, as long as the block lasts."""
+    environment = os.environ | {
+        "PHOTOCALL_REDIS_URL": url,
+        "PHOTOCALL_PORT": str(port),
+        "PHOTOCALL_DATA": data,
+        "PHOTOCALL_SIGNING_KEY": KEY,
+        "PHOTOCALL_MAX_QUEUE_DEPTH": str(jobs + 1),
+        "PHOTOCALL_MAX_QUEUE_DEPTH_PER_KEY": str(jobs + 1),
+    }
+    gateway = subprocess.Popen([sys.executable, "-m", "photocall_gateway"], env=environment)
+    os.sched_setaffinity(gateway.pid, {GATEWAY_CORE})
+    try:
+        yield gateway
+    finally:
+        gateway.terminate()
+        gateway.wait(30)
+
+
+@contextmanager
+def _changes(url: str, jobs: list[str], per_second: int) -> Iterator[None]:
+    """Jobs that change as long as the block lasts."""
+    if not per_second:
+        yield
+        return
+    command = [sys.executable, "-m", "ops.bench.readers_changes", url, KEY, str(per_second), *jobs]
+    changing = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert changing.stdout is not None
+        assert int(changing.stdout.readline()) == len(jobs), "jobs could not be held"
+        yield
+        assert changing.poll() is None, "the changes ended"
+    finally:
+        changing.kill()
+        changing.wait(30)
 
 
 def _seen_by_the_server(port: int) -> dict[str, Any]:
@@ -101,8 +152,17 @@ def _seen_by_the_server(port: int) -> dict[str, Any]:
     }
 
 
+def _stalls(store: redis.Redis) -> dict[str, Any]:
+    """What kept Redis from answering for STALL_MS and more: how often, and the longest in milliseconds."""
+    found = {}
+    for name, *_, longest in cast(Any, store.latency_latest()):
+        history = cast(Any, store.latency_history(name.decode()))
+        found[name.decode()] = {"times": len(history), "longest_ms": longest}
+    return found
+
+
 def _jobs(port: int, count: int) -> list[str]:
-    """Accepted jobs that stay queued."""
+    """Accepted jobs that nobody answers."""
     question = {"q": {"type": "noul", "instructions": "Is it?"}}
     until = time.monotonic() + 30
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=10) as http:

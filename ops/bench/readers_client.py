@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import uvloop
@@ -63,8 +65,10 @@ class Asker(asyncio.Protocol):
         return len(self._due)
 
 
-async def measure(port: int, jobs: list[str], pollers: int, streams: int, seconds: float, period_s: float) -> Any:
-    """Open everything, poll for a while, and say what was seen."""
+async def measure(
+    port: int, server: int, jobs: list[str], pollers: int, streams: int, seconds: float, period_s: float
+) -> Any:
+    """Open everything, poll for a while, and say what was seen. `server` is the gateway's process."""
     loop = asyncio.get_running_loop()
     took: list[float] = []
     answers: dict[str, int] = {}
@@ -83,7 +87,14 @@ async def measure(port: int, jobs: list[str], pollers: int, streams: int, second
     assert opened == ({"200": streams} if streams else {}), f"streams were refused: {opened}"
     phases = sorted((random.random() * period_s, asker) for asker in polling)
     late: list[float] = []
-    start, cpu = time.perf_counter(), time.process_time()
+    for asker in polling:  # once each, at leisure: what is measured is a crowd that has been there for a while
+        asker.ask(time.perf_counter())
+        await asyncio.sleep(0.002)
+    while any(asker.unanswered for asker in polling):
+        await asyncio.sleep(0.05)
+    took.clear()
+    answers.clear()
+    start, cpu, used = time.perf_counter(), time.process_time(), cpu_s(server)
     for n in range(int(seconds / period_s)):
         for phase, asker in phases:
             due = start + n * period_s + phase
@@ -95,7 +106,7 @@ async def measure(port: int, jobs: list[str], pollers: int, streams: int, second
                 await asyncio.sleep(0)
     while any(asker.unanswered for asker in polling) and time.perf_counter() - start < seconds + 5:
         await asyncio.sleep(0.05)
-    wall = time.perf_counter() - start
+    wall, used = time.perf_counter() - start, cpu_s(server) - used
     return {
         "asked": len(late),
         "asked_per_s": round(len(late) / seconds),
@@ -106,7 +117,15 @@ async def measure(port: int, jobs: list[str], pollers: int, streams: int, second
         "ms": shares(took),
         "late_ms": shares(late),
         "client_cpu_share": round((time.process_time() - cpu) / wall, 2),
+        "server_cpu_share": round(used / wall, 2),
+        "server_cpu_us_per_read": round(used / max(1, len(took)) * 1e6),
     }
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def shares(seconds: list[float]) -> dict[str, float]:

@@ -90,6 +90,7 @@ def main() -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here looks at the caller's address
         timeout_graceful_shutdown=CLOSE_S,
         timeout_keep_alive=75,
         lifespan="on",

@@ -20,6 +20,7 @@ from photocall.queueing import PrepQueues, WebhookQueue
 from photocall.records import AsyncRecords, Records
 from photocall.sessions import AsyncSessions
 from photocall.settings import GatewaySettings
+from photocall.standings import Standings
 from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
 from photocall.webhooks import ATTEMPT_S
@@ -33,6 +34,7 @@ from photocall_gateway.delivery import MAX_ANSWER_BYTES, Sender
 from photocall_gateway.described import Described, DescribedSocket
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain, DrainGate
+from photocall_gateway.job_views import JobViews
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Meter, Metrics
 from photocall_gateway.models import ModelNames
@@ -54,6 +56,7 @@ from photocall_gateway.routes import (
 )
 from photocall_gateway.services import Services
 from photocall_gateway.shows import Shows
+from photocall_gateway.status_reads import StatusReads
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.tasks import stop
@@ -90,6 +93,7 @@ def create_app(
     records = AsyncRecords(client, wire, policy)
     wakes = WakeReader(records)
     load = Load(client, policy.job_ttl_s)
+    views = JobViews(records, Standings(client), load)
     metrics = Metrics()
     names = ModelNames(settings.model_name, settings.model_aliases)
     store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
@@ -114,6 +118,7 @@ def create_app(
         sessions=AsyncSessions(records, wire),
         dispatcher=dispatcher,
         sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),
+        views=views,
         wakes=wakes,
         load=load,
         models=names,
@@ -159,6 +164,7 @@ def create_app(
             Middleware(ErrorBoundary),
             Middleware(Gatekeeper, keys=load_keys(settings.api_keys), hosts=settings.allowed_hosts),
             Middleware(DrainGate, drain=drain),
+            Middleware(StatusReads, parts=parts, route=jobs.READ),
         ],
         exception_handlers={HTTPException: http_exception},
         lifespan=lifespan,

@@ -142,9 +142,9 @@ class Connection:
             accepted = await accept_job(self._s, self._caller, body, key)
         told = {"job_id": accepted.job_id, "created": accepted.created}
         await self._put(write_frame("iopub", "accepted", told, frame.header, self._session))
-        subject = JobEvents(self._s.records, accepted.job_id)
+        subject = JobEvents(self._s.views, accepted.job_id)
         self._follow(subject, "0", frame.header)
-        record = await wait_for(self._s.records, self._s.wakes, accepted.job_id, ended, WAIT_S)
+        record = await wait_for(self._s.records.look, self._s.wakes, accepted.job_id, ended, WAIT_S)
         following = self._following.get(accepted.job_id)
         if following is not None:  # the reply comes last, behind every event of its cause
             await asyncio.wait((following,))
@@ -161,7 +161,7 @@ class Connection:
             subject = BatchEvents(self._s.desk, self._caller, batch_id)
         else:
             record = await self._own_job(_required(frame.content, "job_id"))
-            subject = JobEvents(self._s.records, record.job_id)
+            subject = JobEvents(self._s.views, record.job_id)
         if subject.wake_id not in self._following and len(self._following) >= MAX_SUBSCRIPTIONS:
             raise CodedError("queue_full", f"{MAX_SUBSCRIPTIONS} subscriptions of this connection are open")
         old = self._following.pop(subject.wake_id, None)

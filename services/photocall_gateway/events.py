@@ -22,14 +22,13 @@ from photocall import keys
 from photocall.errors import CodedError, JobGone, UnknownJob, UnknownSession
 from photocall.messages import BatchProgress, Error, Message, Prepared, Progress, Result, Status, StreamText
 from photocall.questions import InvalidField
-from photocall.records import AsyncRecords
 from photocall.sessions import AsyncSessions
 from photocall.streams import AsyncEvents, Event
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.draining import Drain
-from photocall_gateway.job_object import job_object
+from photocall_gateway.job_views import JobViews
 from photocall_gateway.session_object import session_object
-from photocall_gateway.waiting import WakeReader
+from photocall_gateway.waiting import WakeReader, spread_s
 
 KEEPALIVE_S = 15.0
 REREAD_S = 5.0
@@ -47,27 +46,37 @@ class Subject(Protocol):
     def wake_id(self) -> str:
         """What the wake channel calls it."""
 
-    async def look(self) -> tuple[dict[str, Any], bool] | None:
-        """The object as a caller sees it, and whether no event will follow those there are; None: it is gone."""
+    async def ended(self) -> bool | None:
+        """Whether no event will follow those there are; None: it is gone."""
+
+    async def snapshot(self) -> dict[str, Any] | None:
+        """The object as a caller sees it; None: it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvents:
     """The events of a job."""
 
-    records: AsyncRecords
+    views: JobViews
     wake_id: str
 
     @property
     def stream(self) -> str:
         return keys.events(self.wake_id)
 
-    async def look(self) -> tuple[dict[str, Any], bool] | None:
+    async def ended(self) -> bool | None:
         try:
-            record = await self.records.look(self.wake_id)
+            return (await self.views.look(self.wake_id)).status.terminal
         except (JobGone, UnknownJob):
             return None
-        return job_object(record), record.status.terminal
+
+    async def snapshot(self) -> dict[str, Any] | None:
+        try:
+            view = await self.views.look(self.wake_id)
+        except (JobGone, UnknownJob):
+            return None
+        shown: dict[str, Any] = json.loads(view.body(b"null"))
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +90,12 @@ class SessionEvents:
     def stream(self) -> str:
         return keys.session_events(self.wake_id)
 
-    async def look(self) -> tuple[dict[str, Any], bool] | None:
+    async def ended(self) -> bool | None:
+        return None if await self.snapshot() is None else False
+
+    async def snapshot(self) -> dict[str, Any] | None:
         try:
-            return session_object(await self.sessions.view(self.wake_id)), False
+            return session_object(await self.sessions.view(self.wake_id))
         except UnknownSession:
             return None
 
@@ -100,10 +112,12 @@ class BatchEvents:
     def stream(self) -> str:
         return keys.batch_events(self.wake_id)
 
-    async def look(self) -> tuple[dict[str, Any], bool] | None:
+    async def ended(self) -> bool | None:
+        return await self.desk.is_told(self.owner, self.wake_id)  # so is one that was deleted
+
+    async def snapshot(self) -> dict[str, Any] | None:
         try:
-            told = await self.desk.is_told(self.owner, self.wake_id)
-            return await self.desk.news.shown(await self.desk.batch(self.owner, self.wake_id)), told
+            return await self.desk.news.shown(await self.desk.batch(self.owner, self.wake_id))
         except CodedError:
             return None
 
@@ -136,13 +150,15 @@ async def follow(
             page: list[Event] = []
             ended = False
             try:
-                # The object first: events written before its end are then all there to be read.
-                found = await subject.look()
+                # Its state first: events written before its end are then all there to be read.
+                found = await subject.ended()
                 if found is None:
                     return
-                shown_object, ended = found
+                ended = found
                 if first and await events.lost(subject.stream, last_event_id, ended):
-                    yield Shown("snapshot", shown_object)
+                    if (snapshot := await subject.snapshot()) is None:
+                        return
+                    yield Shown("snapshot", snapshot)
                 first = False
                 page = await events.read(subject.stream, after, _PAGE)
             except (RedisConnectionError, RedisTimeoutError):  # waited out: the wake channel calls when it is back
@@ -158,7 +174,7 @@ async def follow(
             if ended:
                 return
             try:
-                async with asyncio.timeout(REREAD_S):
+                async with asyncio.timeout(spread_s(REREAD_S)):
                     await woken.wait()
             except TimeoutError:
                 if loop.time() - quiet_since >= KEEPALIVE_S:

@@ -73,10 +73,12 @@ class Load:
     async def place(self, job_id: str) -> Place | None:
         """None when the job does not wait."""
         rank = await self._reads.ask("ZRANK", keys.DEADLINES, job_id)
-        if rank is None:
-            return None
+        return None if rank is None else await self.place_at(int(rank))
+
+    async def place_at(self, rank: int) -> Place:
+        """The place of a job that has `rank` unfinished ones before it."""
         pace_s = await self.pace_s()
-        return Place(int(rank), None if pace_s is None else round((int(rank) + 1) * pace_s, 1))
+        return Place(rank, None if pace_s is None else round((rank + 1) * pace_s, 1))
 
     async def retry_after_s(self, excess: int = 1) -> float:
         """When a refused caller should come back: the time until `excess` more jobs have ended, within bounds."""

@@ -56,6 +56,8 @@ class Meter:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        # The library looks a label set up under a lock; there are as many here as routes, methods and statuses.
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,5 +77,13 @@ class Meter:
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-            self._metrics.requests.labels(route, method, str(status)).inc()
-            self._metrics.seconds.labels(route).observe(time.perf_counter() - started)
+            requests, seconds = self._labelled(route, method, status)
+            requests.inc()
+            seconds.observe(time.perf_counter() - started)
+
+    def _labelled(self, route: str, method: str, status: int) -> tuple[Counter, Histogram]:
+        found = self._children.get((route, method, status))
+        if found is None:
+            requests = self._metrics.requests.labels(route, method, str(status))
+            found = self._children[route, method, status] = requests, self._metrics.seconds.labels(route)
+        return found

@@ -18,6 +18,7 @@ from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.body import Limits
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain
+from photocall_gateway.job_views import JobViews
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.models import ModelNames
@@ -39,6 +40,7 @@ class Services:
     sessions: AsyncSessions
     dispatcher: Dispatcher
     sync_calls: SyncCalls
+    views: JobViews
     wakes: WakeReader
     load: Load
     models: ModelNames

@@ -75,7 +75,7 @@ class SyncCalls:
         job_id, record = await self._job(request, shape, owner)
         if record is None or not record.status.terminal:
             async with self._asking(job_id) as asking:
-                record = await wait_for(self._records, self._wakes, job_id, ended, wait_s)
+                record = await wait_for(self._records.look, self._wakes, job_id, ended, wait_s)
                 asking.answered = record.status.terminal
         if record.status is JobStatus.SUCCEEDED:
             return record

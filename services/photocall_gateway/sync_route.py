@@ -79,7 +79,7 @@ async def _accepted(request: Request, s: Services, shape: Shape, parsed: ParsedR
         idempotency_key=None if key is None else f"async:{shape.name}:{key}",
     )
     wait_s = preferred_wait_s(request, s.settings.max_wait_s) or 0.0
-    record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
+    record = await while_connected(request, wait_for(s.records.look, s.wakes, accepted.job_id, ended, wait_s))
     if wait_s and record.status is JobStatus.SUCCEEDED:
         return _response(s, shape, record)
     if wait_s and record.status.terminal:

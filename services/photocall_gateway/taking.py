@@ -93,9 +93,9 @@ async def take_in(
         accepted = await accept(body, key, after_response)
     headers = {"location": f"/v1/jobs/{accepted.job_id}"}
     if wait_s is None:
-        record = await s.records.get(accepted.job_id)
+        record = await s.records.look(accepted.job_id)
     else:
-        record = await while_connected(request, wait_for(s.records, s.wakes, accepted.job_id, ended, wait_s))
+        record = await while_connected(request, wait_for(s.records.look, s.wakes, accepted.job_id, ended, wait_s))
         headers["preference-applied"] = f"wait={wait_s:g}"
     done = wait_s is not None and record.status.terminal
     if not done:

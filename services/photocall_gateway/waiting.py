@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from photocall.jobs import JobRecord
+from photocall.jobs import JobStatus
 from photocall.records import AsyncRecords
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,16 @@ log = logging.getLogger(__name__)
 REREAD_S = 5.0
 _FIRST_BACKOFF_S = 0.05
 _LAST_BACKOFF_S = 2.0
+
+
+R = TypeVar("R")
+
+
+class HasStatus(Protocol):
+    """A record, or what is shown of it."""
+
+    @property
+    def status(self) -> JobStatus: ...
 
 
 class Listener(Protocol):
@@ -88,14 +99,14 @@ class WakeReader:
 
 
 async def wait_for(
-    records: AsyncRecords,
+    look: Callable[[str], Awaitable[R]],
     wakes: WakeReader,
     job_id: str,
-    enough: Callable[[JobRecord], bool],
+    enough: Callable[[R], bool],
     timeout_s: float,
     reread_s: float = REREAD_S,
-) -> JobRecord:
-    """The record as soon as it is `enough`, or as it is when the time is over.
+) -> R:
+    """What `look` gives of the job as soon as it is `enough`, or as it is when the time is over.
 
     Raises UnknownJob or JobGone, and Redis' errors only when Redis was away at the end of the time too.
     """
@@ -106,19 +117,24 @@ async def wait_for(
             woken.clear()
             left = ends - loop.time()
             try:
-                record = await records.get(job_id)
+                found = await look(job_id)
             except (RedisConnectionError, RedisTimeoutError):
                 if left <= 0:
                     raise
                 await asyncio.sleep(min(0.2, left))
                 continue
-            if enough(record) or left <= 0:
-                return record
+            if enough(found) or left <= 0:
+                return found
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(reread_s, left)):
+                async with asyncio.timeout(min(spread_s(reread_s), left)):
                     await woken.wait()
 
 
-def ended(record: JobRecord) -> bool:
+def spread_s(reread_s: float) -> float:
+    """When to read again unwoken: a little earlier, by chance, so that those who came together do not stay together."""
+    return reread_s * random.uniform(0.6, 1.0)
+
+
+def ended(found: HasStatus) -> bool:
     """The job has its answer or its error."""
-    return record.status.terminal
+    return found.status.terminal

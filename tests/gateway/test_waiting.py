@@ -69,7 +69,7 @@ def done(record: JobRecord) -> bool:
 
 
 def wait(records: FakeRecords, wakes: WakeReader, timeout_s: float, reread_s: float = 5.0, job: str = "j") -> Any:
-    return wait_for(cast(AsyncRecords, records), wakes, job, done, timeout_s, reread_s)
+    return wait_for(cast(Any, records).get, wakes, job, done, timeout_s, reread_s)
 
 
 def reader(records: FakeRecords) -> WakeReader:

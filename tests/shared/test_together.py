@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -108,6 +109,26 @@ def test_those_who_come_meanwhile_go_together_and_equal_ones_once() -> None:
     first, second, third, fourth = asyncio.run(run())
     assert (first, second) == ([("GET", "a")], [("GET", "a"), ("GET", "b")])  # `a` again: the first may be older
     assert (len(third), len(fourth)) == (MOST, 1)
+
+
+def test_trips_can_be_kept_apart_and_nobody_alone_waits() -> None:
+    async def run() -> tuple[list[int], float, float]:
+        client = FakeClient()
+        client.let_go.set()
+        reads = Together(cast(redis.asyncio.Redis, client), apart_s=0.2)
+        started = time.monotonic()
+        await reads.ask("GET", "first")
+        alone = time.monotonic() - started
+        crowd = []
+        for n in range(10):
+            crowd.append(asyncio.create_task(reads.ask("GET", n)))
+            await asyncio.sleep(0.001)
+        await asyncio.gather(*crowd)
+        return [len(trip) for trip in client.trips], alone, time.monotonic() - started
+
+    trips, alone, both = asyncio.run(run())
+    assert trips == [1, 10]
+    assert alone < 0.2 <= both
 
 
 def test_one_that_leaves_takes_no_other_along() -> None:

@@ -8,18 +8,19 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from photocall.errors import UnknownJob
-from photocall.jobs import JobRecord, JobStatus
+from photocall.jobs import JobStatus
 from photocall.questions import InvalidField
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
-from photocall_gateway.job_object import etag, job_object, matches
-from photocall_gateway.job_response import POLL_AFTER_S, delivery, job_response, place
+from photocall_gateway.job_object import job_object, matches
+from photocall_gateway.job_response import delivery, job_response, place
+from photocall_gateway.job_views import JobView
 from photocall_gateway.listing import read_limit
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.services import Services, owner, services
+from photocall_gateway.status_reads import own_view, status_response
 from photocall_gateway.taking import accept_job, take_in
 from photocall_gateway.uploads import MAX_KEY
 from photocall_gateway.waiting import ended, wait_for
@@ -36,32 +37,33 @@ async def create(request: Request) -> Response:
 async def read(request: Request) -> Response:
     """The job; with `Prefer: wait=N` once it has ended, or changed from the version in If-None-Match."""
     s = services(request)
-    record = await _own(request, s)
+    job_id = request.path_params["job_id"]
+    view, queue = await own_view(s, job_id, owner(request))
     tag = request.headers.get("if-none-match")
     wait_s = preferred_wait_s(request, s.settings.max_wait_s)
     headers = {}
     if wait_s is not None:
         headers["preference-applied"] = f"wait={wait_s:g}"
-        enough = ended if tag is None else lambda new: ended(new) or not matches(tag, etag(new))
-        record = await while_connected(request, wait_for(s.records, s.wakes, record.job_id, enough, wait_s))
-    if matches(tag, etag(record)):
-        return Response(status_code=304, headers={**headers, "etag": etag(record)})
-    if not record.status.terminal:
-        headers["retry-after"] = str(POLL_AFTER_S)
-    return await job_response(s, record, 200, headers)
+
+        def enough(found: tuple[JobView, bytes]) -> bool:
+            return ended(found[0]) or (tag is not None and not matches(tag, found[0].tag))
+
+        waiting = wait_for(s.views.look_with_queue, s.wakes, job_id, enough, wait_s)
+        view, queue = await while_connected(request, waiting)
+    return await status_response(s, view, queue, tag, headers)
 
 
 async def cancel(request: Request) -> Response:
     """Cancel; a job that has ended stays as it is. 202 while whoever works on it is being told."""
     s = services(request)
-    record = await s.records.cancel((await _own(request, s)).job_id)
+    record = await s.records.cancel(await _own(request, s))
     return await job_response(s, record, 200 if record.status.terminal else 202, {})
 
 
 async def remove(request: Request) -> Response:
     """Cancel and forget, with the pictures that nothing else needs."""
     s = services(request)
-    await s.records.delete((await _own(request, s)).job_id, purge=True)
+    await s.records.delete(await _own(request, s), purge=True)
     return Response(status_code=204)
 
 
@@ -90,17 +92,15 @@ async def listing(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """The job's events as they come."""
     s = services(request)
-    record = await _own(request, s)
-    subject = JobEvents(s.records, record.job_id)
+    subject = JobEvents(s.views, await _own(request, s))
     return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
 
 
-async def _own(request: Request, s: Services) -> JobRecord:
-    """The record named in the path. Another caller's job is as unknown as none."""
-    record = await s.records.look(request.path_params["job_id"])
-    if record.owner != owner(request):
-        raise UnknownJob(record.job_id)
-    return record
+async def _own(request: Request, s: Services) -> str:
+    """The id in the path, of a job of this caller. Raises UnknownJob or JobGone."""
+    job_id: str = request.path_params["job_id"]
+    await own_view(s, job_id, owner(request))
+    return job_id
 
 
 _JOB_ID = in_path("job_id")
@@ -123,6 +123,13 @@ _PAGE = [
 ]
 _JOB = ref("Job")
 
+READ = Described(
+    "/v1/jobs/{job_id}",
+    read,
+    "GET",
+    operation("A job", {200: _JOB, 304: None}, (404, 410), parameters=[_JOB_ID, _PREFER, _VERSION]),
+)
+
 ROUTES = [
     Described(
         "/v1/jobs",
@@ -142,12 +149,7 @@ ROUTES = [
         "GET",
         operation("The caller's jobs, newest first", {200: ref("JobList")}, (404, 422), parameters=_PAGE),
     ),
-    Described(
-        "/v1/jobs/{job_id}",
-        read,
-        "GET",
-        operation("A job", {200: _JOB, 304: None}, (404, 410), parameters=[_JOB_ID, _PREFER, _VERSION]),
-    ),
+    READ,
     Described(
         "/v1/jobs/{job_id}",
         remove,
