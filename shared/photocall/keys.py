@@ -61,7 +61,7 @@ def uploading(owner: str, idempotency_key: str) -> str:
 
 
 def bound(owner: str, idempotency_key: str) -> str:
-    """String with a TTL: the request hash that a synchronous caller's idempotency key stands for."""
+    """String with a TTL: the request hash that a synchronous caller's idempotency key stands for, or a batch's."""
     return f"{PREFIX}bound:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
 
 

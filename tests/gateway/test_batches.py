@@ -19,6 +19,9 @@ from photocall.asks import Ask
 from photocall.jobs import JobRecord, Outcome, Refused
 from photocall.settings import GatewaySettings
 from photocall_gateway.app import create_app
+from photocall_gateway.batches.batch import Head
+from photocall_gateway.batches.places import Places, new_hex
+from photocall_gateway.batches.shelf import BatchShelf
 from tests.gateway.batch_helper import QUESTIONS, Caller, jsonl, line
 from tests.gateway.conftest import POLICY, served
 from tests.gateway.fake_backend import FakeBackend, answered
@@ -216,6 +219,11 @@ def test_results_are_read_while_it_runs_and_resumed(
     assert caller.get(path, range=f"bytes={len(whole)}-").status_code == 416
     assert caller.get(f"{path}?after=121").status_code == 416
     assert caller.get(f"{path}?after=120").content == b""
+    assert caller.get(f"{path}?after=7&limit=5").content.splitlines() == whole.splitlines()[7:12]
+    assert caller.get(f"{path}?limit=500").content == whole
+    assert caller.get(f"{path}?after=119&limit=2").content.splitlines() == whole.splitlines()[119:]
+    assert caller.get(f"{path}?limit=0").json()["error"]["param"] == "limit"
+    assert caller.get(f"/v1/files/{batch['input_file_id']}/content?limit=1").json()["error"]["param"] == "limit"
 
 
 def test_the_other_two_shapes(caller: Caller, backend: FakeBackend) -> None:
@@ -377,6 +385,45 @@ def test_a_batch_that_cannot_be_made_is_refused_in_openais_shape(caller: Caller,
     found = caller.post("/v1/batches", body)
     assert found.status_code == status, found.text
     assert found.json()["error"]["code"] in ("invalid_field", "unknown_file")
+
+
+def test_an_idempotency_key_is_one_batch_and_one_body(
+    caller: Caller, backend: FakeBackend, settings: GatewaySettings
+) -> None:
+    backend.respond = lambda ask, record: Refused("internal", "a stumble")
+    body = {"input_file_id": caller.upload(jsonl(line("a"))), "endpoint": "/v1/systemone", "metadata": {"n": "1"}}
+    keyed = {"idempotency-key": "k", **caller.headers}
+
+    def post(path: str, sent: Any) -> Any:
+        return caller.http.post(path, json=sent, headers=keyed)
+
+    first, again = post("/v1/batches", body), post("/v1/batches", dict(reversed(body.items())))
+    assert first.json()["id"] == again.json()["id"]
+    assert len(caller.get("/v1/batches").json()["data"]) == 1
+    other = post("/v1/batches", {**body, "metadata": {"n": "2"}})
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_mismatch")
+    caller.ended(first.json()["id"])
+    caller.http.delete(f"/v1/batches/{first.json()['id']}")  # as if the gateway had died before it was made
+    assert post("/v1/batches", body).json()["id"] == first.json()["id"]
+    ended = caller.ended(first.json()["id"])
+    assert post(f"/v1/batches/{ended['id']}/retry-failed", {}).status_code == 422, "the key stands for another body"
+    keyed["idempotency-key"] = "retry"
+    retries = {post(f"/v1/batches/{ended['id']}/retry-failed", {}).json()["id"] for _ in range(3)}
+    assert len(retries) == 1
+    assert not list(settings.data.rglob(".batch_*"))
+
+
+def test_two_who_make_one_batch_at_once_make_one(settings: GatewaySettings, tmp_path: Path) -> None:
+    """The one that comes second finds the first's, and takes nothing of it away."""
+    places = Places(tmp_path / "state")
+    places.make()
+    shelf = BatchShelf(places, 60)
+    source = tmp_path / "rows"
+    source.write_bytes(jsonl(line("a")))
+    head = Head(f"batch_{new_hex()}", "ann", "/v1/systemone", "jsonl", "file-x", "24h", 1, 2)
+    assert shelf.create(head, source) == shelf.create(head, source)
+    assert places.marker("ann", head.id).exists()
+    assert [path.name for path in places.batches("ann").iterdir()] == [head.id]
 
 
 def test_a_gateway_that_stops_hands_its_batches_back_at_once(

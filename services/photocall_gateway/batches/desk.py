@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import redis.asyncio
 
+from photocall import keys
+from photocall.errors import CodedError, IdempotencyMismatch
 from photocall.questions import InvalidField
 from photocall.records import AsyncRecords
-from photocall.settings import GatewaySettings
+from photocall.settings import DAY_S, GatewaySettings
 from photocall_gateway.batches.batch import Batch, Head, Kind
 from photocall_gateway.batches.creation import NewBatch
 from photocall_gateway.batches.estimate import estimate
@@ -50,6 +54,7 @@ class BatchDesk:
         news: BatchNews,
     ) -> None:
         self._settings = settings
+        self._redis = client
         self._places = Places(settings.data)
         self._load = load
         self.files = FileShelf(
@@ -76,16 +81,19 @@ class BatchDesk:
             self._places, self.files, self.batches, self._parts.leases, self._parts, self._open_input
         )
 
-    async def create(self, owner: str, new: NewBatch) -> Batch:
-        """Begin a batch."""
-        head, source = await asyncio.to_thread(self._head, owner, new)
+    async def create(self, owner: str, new: NewBatch, key: str | None = None, said: bytes = b"") -> Batch:
+        """Begin a batch; the one that was begun before under the same idempotency `key`, with the same body `said`."""
+        batch_id, before = await self._keyed(owner, key, said)
+        if before is not None:
+            return before
+        head, source = await asyncio.to_thread(self._head, owner, new, batch_id)
         found = await asyncio.to_thread(self.batches.create, head, source)
         self.keeper.hurry()
         return found
 
     async def dry_run(self, owner: str, new: NewBatch) -> dict[str, Any]:
         """What the batch would take; nothing of it stays."""
-        head, source = await asyncio.to_thread(self._head, owner, new)
+        head, source = await asyncio.to_thread(self._head, owner, new, f"batch_{new_hex()}")
 
         def link(directory: Path) -> None:
             if source is not None:
@@ -106,13 +114,16 @@ class BatchDesk:
             link,
         )
 
-    async def retry_failed(self, owner: str, batch_id: str) -> Batch:
-        """Begin another batch, of the rows that this one did not answer."""
+    async def retry_failed(self, owner: str, batch_id: str, key: str | None = None) -> Batch:
+        """Begin another batch, of the rows that this one did not answer. `key`: as for `create`."""
+        new_id, before = await self._keyed(owner, key, f"retry {batch_id}".encode())
+        if before is not None:
+            return before
 
         def again(old: Batch) -> Head:
             now, head = int(time.time()), old.head
             return Head(
-                id=f"batch_{new_hex()}",
+                id=new_id,
                 owner=owner,
                 endpoint=head.endpoint,
                 kind=head.kind,
@@ -176,7 +187,26 @@ class BatchDesk:
         wanted = [stored for stored in found if purpose in (None, stored.purpose)]
         return sorted(wanted, key=lambda stored: (stored.created_at, stored.id), reverse=True)
 
-    def _head(self, owner: str, new: NewBatch) -> tuple[Head, Path | None]:
+    async def _keyed(self, owner: str, key: str | None, said: bytes) -> tuple[str, Batch | None]:
+        """The id that a batch under this key has, and the batch where it is there. Raises IdempotencyMismatch.
+
+        The id is known before the batch is: whoever asks again after a crash in between makes that one.
+        """
+        batch_id = f"batch_{new_hex()}"
+        if key is None:
+            return batch_id, None
+        name, digest = keys.bound(owner, f"batch:{key}"), hashlib.sha256(said).hexdigest()
+        if await self._redis.set(name, f"{digest} {batch_id}", nx=True, ex=DAY_S):
+            return batch_id, None
+        bound: Any = await self._redis.get(name)
+        known, _, bound_id = (bound or b"").decode().partition(" ")
+        if known != digest:
+            raise IdempotencyMismatch(key)
+        with suppress(CodedError):
+            return bound_id, await self.batch(owner, bound_id)
+        return bound_id, None
+
+    def _head(self, owner: str, new: NewBatch, batch_id: str) -> tuple[Head, Path | None]:
         """Raises InvalidField, or CodedError `unknown_file`."""
         source = None
         if new.folder is None:
@@ -194,7 +224,7 @@ class BatchDesk:
             )
         now = int(time.time())
         head = Head(
-            id=f"batch_{new_hex()}",
+            id=batch_id,
             owner=owner,
             endpoint=new.endpoint,
             kind=kind,

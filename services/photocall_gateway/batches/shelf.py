@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +58,7 @@ class BatchShelf:
         The input is linked, so deleting the file later takes nothing from the batch. Raises CodedError `disk_full`.
         """
         directory = self._places.batch(head.owner, head.id)
-        aside = directory.with_name(f".{head.id}")
+        aside = directory.with_name(f".{head.id}.{secrets.token_hex(4)}")
         marker = self._places.marker(head.owner, head.id)
         try:
             aside.mkdir(mode=0o700, parents=True)
@@ -79,6 +80,8 @@ class BatchShelf:
             sync_directory(directory.parent)
         except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
+            if directory.exists():  # another call with the same key was quicker
+                return self.get(head.owner, head.id)
             marker.unlink(missing_ok=True)
             if isinstance(error, FileNotFoundError):
                 raise unknown_file(head.input_file_id) from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,6 +21,7 @@ from photocall_gateway.openapi_batches import BATCH_SCHEMAS
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
+from photocall_gateway.uploads import MAX_KEY, idempotency_key
 
 MAX_BODY_BYTES = 4 << 20  # a question set is text
 MAX_PAGE = 100
@@ -35,7 +39,8 @@ async def create(request: Request) -> Response:
     new = await asyncio.to_thread(read_new_batch, raw, s.limits)
     if dry_run == "true":
         return JSONResponse(await s.desk.dry_run(owner(request), new))
-    return await _response(s, await s.desk.create(owner(request), new))
+    key = idempotency_key(request)
+    return await _response(s, await s.desk.create(owner(request), new, key, _canonical(raw)))
 
 
 async def listing(request: Request) -> Response:
@@ -78,7 +83,8 @@ async def remove(request: Request) -> Response:
 async def retry_failed(request: Request) -> Response:
     """Begin another batch, of the rows that an ended one did not answer."""
     s = services(request)
-    return await _response(s, await s.desk.retry_failed(owner(request), request.path_params["batch_id"]))
+    batch_id, key = request.path_params["batch_id"], idempotency_key(request)
+    return await _response(s, await s.desk.retry_failed(owner(request), batch_id, key))
 
 
 async def events(request: Request) -> Response:
@@ -89,11 +95,17 @@ async def events(request: Request) -> Response:
     return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
 
 
+def _canonical(raw: Mapping[str, Any]) -> bytes:
+    """Equal for equal bodies, however they are written."""
+    return json.dumps(raw, sort_keys=True).encode()
+
+
 async def _response(s: Services, batch: Batch) -> Response:
     return JSONResponse(await s.desk.news.shown(batch), headers=NOT_STORED)
 
 
 _ID = in_path("batch_id")
+_KEY = header("Idempotency-Key", "The same key and body give the same batch, for a day.", maxLength=MAX_KEY)
 _DRY_RUN = query("dry_run", {"enum": ["true", "false"], "default": "false"}, "Only say what it would take.")
 
 ROUTES = [
@@ -105,7 +117,7 @@ ROUTES = [
             "Begin a batch",
             {200: {"oneOf": [ref("Batch"), ref("BatchEstimate")]}},
             WRITE_ERRORS,
-            parameters=[_DRY_RUN],
+            parameters=[_DRY_RUN, _KEY],
             body=json_body("BatchRequest"),
             error="DecisionsError",
         ),
@@ -175,8 +187,8 @@ ROUTES = [
         operation(
             "Begin another batch, of the rows that an ended one did not answer",
             {200: ref("Batch")},
-            (403, 404, 409, 507),
-            parameters=[_ID],
+            (403, 404, 409, 422, 507),
+            parameters=[_ID, _KEY],
             error="DecisionsError",
         ),
     ),

@@ -92,16 +92,17 @@ async def remove(request: Request) -> Response:
 
 
 async def content(request: Request) -> Response:
-    """A file's bytes: all that are there now, a range of them, or the lines behind the first `after`."""
+    """A file's bytes: all that are there now, a range of them, or `limit` of the lines behind the first `after`."""
     desk = services(request).desk
     path, size, result = await asyncio.to_thread(desk.content, owner(request), request.path_params["file_id"])
     headers = {"accept-ranges": "bytes", "cache-control": "no-store"}
     if result is not None:
         headers["x-photocall-growing"] = str(result.growing).lower()
-    after, asked = request.query_params.get("after"), request.headers.get("range")
+    after, limit = request.query_params.get("after"), request.query_params.get("limit")
+    asked = request.headers.get("range")
     start, end, status = 0, size, 200
-    if after is not None:
-        start = await asyncio.to_thread(_behind, result, after)
+    if after is not None or limit is not None:
+        start, end = await asyncio.to_thread(_lines, result, after, limit)
     elif asked is not None and (match := _RANGE.fullmatch(asked.strip())) and (match[1] or match[2]):
         start, end = _range(match[1], match[2], size)
         status = 206
@@ -125,15 +126,20 @@ def _fields(form: Uploaded) -> tuple[str, int | None]:
     return purpose, int(seconds)
 
 
-def _behind(result: ResultFile | None, after: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,12}", after):
-        raise InvalidField(("after",), "Expected how many lines to leave out", "int_parsing")
+def _lines(result: ResultFile | None, after: str | None, limit: str | None) -> tuple[int, int]:
+    """Where `limit` lines behind the first `after` begin and end, as far as there are lines."""
     if result is None:
-        raise InvalidField(("after",), "Only for the results of a batch", "unsupported_field")
-    end = result.end_of(int(after))
-    if end is None or end > result.stored.bytes:
+        name = "after" if after is not None else "limit"
+        raise InvalidField((name,), "Only for the results of a batch", "unsupported_field")
+    if after is not None and not re.fullmatch(r"[0-9]{1,12}", after):
+        raise InvalidField(("after",), "Expected how many lines to leave out", "int_parsing")
+    first, size = int(after or 0), result.stored.bytes
+    most = None if limit is None else read_limit(limit, MAX_PAGE)
+    start = result.end_of(first)
+    if start is None or start > size:
         raise CodedError("bad_range", "The file has fewer lines than that, so far")
-    return end
+    end = None if most is None else result.end_of(first + most)
+    return start, size if end is None else min(end, size)
 
 
 def _range(first: str, last: str, size: int) -> tuple[int, int]:
@@ -163,6 +169,7 @@ async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
 
 _ID = in_path("file_id")
 _AFTER = query("after", {"type": "string"}, "Leave out the first N lines of a result.")
+_LINES_AT_MOST = query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, "As many lines of it at most.")
 _BYTES = content_of({"type": "string", "format": "binary"}, "application/octet-stream")
 _LINES = content_of({"type": "string"}, "application/jsonl")
 
@@ -219,7 +226,12 @@ ROUTES = [
             "A file's bytes; of a result that is still written, the lines so far",
             {200: {**_BYTES, **_LINES}, 206: {**_BYTES, **_LINES}},
             (404, 416, 422),
-            parameters=[_ID, header("Range", "`bytes=N-`: go on behind the bytes that are there."), _AFTER],
+            parameters=[
+                _ID,
+                header("Range", "`bytes=N-`: go on behind the bytes that are there."),
+                _AFTER,
+                _LINES_AT_MOST,
+            ],
             error="DecisionsError",
         ),
     ),
