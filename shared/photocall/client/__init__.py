@@ -1,4 +1,4 @@
-"""The Python client: `Client` and `AsyncClient`, for jobs and their answers. Needs the extra `client` (httpx).
+"""The Python client: `Client` and `AsyncClient`, for jobs, batches and their answers. Needs the extra `client` (httpx).
 
     with Client("http://127.0.0.1:8080") as photocall:
         job = photocall.ask("photo", {"damaged": {"type": "noul", "instructions": "Is it damaged?"}},
@@ -9,8 +9,20 @@ A picture is uploaded once, under the hash of its bytes, and again by itself whe
 """
 
 from photocall.client.async_client import AsyncClient
+from photocall.client.batch_flows import Batch, Row
 from photocall.client.errors import ClientError, JobFailed, NotAnswered, RequestRefused
 from photocall.client.flows import Image, Job
 from photocall.client.sync_client import Client
 
-__all__ = ["AsyncClient", "Client", "ClientError", "Image", "Job", "JobFailed", "NotAnswered", "RequestRefused"]
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "Client",
+    "ClientError",
+    "Image",
+    "Job",
+    "JobFailed",
+    "NotAnswered",
+    "RequestRefused",
+    "Row",
+]

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from photocall.client import flows
+from photocall.client.async_batches import AsyncBatches
 from photocall.client.flows import Call, Flow, Image, Job, Pause, T
 from photocall.client.transport import arguments, options, reply_of
 
@@ -21,6 +22,7 @@ class AsyncClient:
         self, base_url: str, api_key: str | None = None, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **options(base_url, api_key))
+        self.batches = AsyncBatches(self._run)
 
     async def submit(
         self,
@@ -83,6 +85,7 @@ class AsyncClient:
 
     async def _call(self, call: Call) -> flows.Reply:
         try:
-            return reply_of(await self._http.request(call.method, call.path, **arguments(call)))
+            with arguments(call) as fields:
+                return reply_of(await self._http.request(call.method, call.path, **fields))
         except httpx.TransportError:
             return reply_of(None)

@@ -11,7 +11,10 @@ class ClientError(Exception):
 
 
 class RequestRefused(ClientError):
-    """The server refused a call. `problem` is its problem document (RFC 9457), `code` says which kind it is."""
+    """The server refused a call. `problem` is its problem document (RFC 9457), `code` says which kind it is.
+
+    Routes of files and batches have OpenAI's error instead; it becomes `code`, `detail` and `param` here.
+    """
 
     def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
         super().__init__(f"{status} {problem.get('code', '')}: {problem.get('detail', 'no reason given')}")
@@ -40,8 +43,8 @@ class JobFailed(ClientError):
 
 
 class NotAnswered(ClientError):
-    """The job was still running when the time was over. It goes on; `job_id` finds it."""
+    """The job or batch was still running when the time was over. It goes on; `job_id` finds it."""
 
     def __init__(self, job_id: str, waited_s: float) -> None:
-        super().__init__(f"job {job_id} has not ended within {waited_s:g} s")
+        super().__init__(f"{job_id} has not ended within {waited_s:g} s")
         self.job_id = job_id

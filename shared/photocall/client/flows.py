@@ -28,12 +28,13 @@ _AGAIN = frozenset({408, 429, 502, 503, 504, 507, 529})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP call to make. `read_s`: how long its answer may take."""
+    """One HTTP call to make. `read_s`: how long its answer may take. `file` goes as the file of a form."""
 
     method: str
     path: str
     json: Any = None
     data: bytes | None = None
+    file: Path | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     read_s: float = 30.0
 
@@ -47,11 +48,15 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. Status 0: nothing did, and nothing is known of what the server has taken."""
+    """What came back. Status 0: nothing did, and nothing is known of what the server has taken.
+
+    `body` is its JSON, `content` its bytes where it is something else.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: Any
+    content: bytes = b""
 
 
 Flow: TypeAlias = Generator[Call | Pause, Reply | None, T]
@@ -184,7 +189,12 @@ def _asset(image: bytes | str) -> dict[str, str]:
 def _problem(reply: Reply) -> dict[str, Any]:
     if reply.status == 0:
         return {"detail": "no answer"}
-    return dict(reply.body) if isinstance(reply.body, Mapping) else {"detail": "not an answer of photocall"}
+    if not isinstance(reply.body, Mapping):
+        return {"detail": "not an answer of photocall"}
+    error = reply.body.get("error")
+    if isinstance(error, Mapping):  # OpenAI's shape, on the routes of files and batches
+        return {**error, "detail": error.get("message")}
+    return dict(reply.body)
 
 
 def _retry_after_s(reply: Reply) -> float | None:

@@ -11,6 +11,7 @@ import httpx
 
 from photocall.client import flows
 from photocall.client.flows import Call, Flow, Image, Job, Pause, T
+from photocall.client.sync_batches import Batches
 from photocall.client.transport import arguments, options, reply_of
 
 
@@ -19,6 +20,7 @@ class Client:
 
     def __init__(self, base_url: str, api_key: str | None = None, transport: httpx.BaseTransport | None = None) -> None:
         self._http = httpx.Client(transport=transport, **options(base_url, api_key))
+        self.batches = Batches(self._run)
 
     def submit(
         self,
@@ -83,6 +85,7 @@ class Client:
 
     def _call(self, call: Call) -> flows.Reply:
         try:
-            return reply_of(self._http.request(call.method, call.path, **arguments(call)))
+            with arguments(call) as fields:
+                return reply_of(self._http.request(call.method, call.path, **fields))
         except httpx.TransportError:
             return reply_of(None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,20 +24,28 @@ def options(base_url: str, api_key: str | None) -> dict[str, Any]:
     return {"base_url": base_url, "headers": headers, "trust_env": urlsplit(base_url).hostname not in _LOOPBACK}
 
 
-def arguments(call: Call) -> dict[str, Any]:
-    """Arguments of a request of httpx."""
+@contextmanager
+def arguments(call: Call) -> Iterator[dict[str, Any]]:
+    """Arguments of a request of httpx, while it is made."""
     timeout = httpx.Timeout(30.0, read=call.read_s)
+    if call.file is not None:
+        with call.file.open("rb") as source:
+            form = {"files": {"file": (call.file.name, source)}, "data": {"purpose": "batch"}}
+            yield {**form, "headers": call.headers, "timeout": timeout}
+        return
     content = call.data if call.json is None else json.dumps(call.json, ensure_ascii=False).encode()
     kind = {} if call.json is None else {"content-type": "application/json"}
-    return {"content": content, "headers": {**kind, **call.headers}, "timeout": timeout}
+    yield {"content": content, "headers": {**kind, **call.headers}, "timeout": timeout}
 
 
 def reply_of(response: httpx.Response | None) -> Reply:
     """What a flow sees; None: no answer came."""
     if response is None:
         return Reply(0, {}, None)
+    headers = {name.lower(): value for name, value in response.headers.items()}
+    kind = headers.get("content-type", "json").partition(";")[0]
     try:
-        body = response.json() if response.content else None
+        body = response.json() if response.content and kind.endswith("json") else None
     except ValueError:
         body = None
-    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+    return Reply(response.status_code, headers, body, response.content)

@@ -1,0 +1,125 @@
+"""What the client does about batches, call by call, without doing it; see flows.py."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from photocall.client.errors import NotAnswered
+from photocall.client.flows import Call, Flow, Pause, call
+
+UPLOAD_READ_S = 600.0  # a large file is put on the server's disk before it answers
+FIRST_LOOK_S, LAST_LOOK_S = 0.1, 5.0
+PAGE_LINES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch object, as the server shows it."""
+
+    fields: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.fields["id"])
+
+    @property
+    def status(self) -> str:
+        return str(self.fields["status"])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows: `total`, `completed`, `failed`."""
+        return dict(self.fields["request_counts"])
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("completed", "failed", "expired", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a batch's results. `place` counts lines from 1: results resume behind it."""
+
+    place: int
+    line: Mapping[str, Any]
+
+    @property
+    def custom_id(self) -> str:
+        return str(self.line["custom_id"])
+
+    @property
+    def body(self) -> dict[str, Any] | None:
+        """What the route answered; None for a row that was not run, whose `error` says why."""
+        response = self.line["response"]
+        return None if response is None else dict(response["body"])
+
+    @property
+    def error(self) -> dict[str, Any] | None:
+        return None if self.line["error"] is None else dict(self.line["error"])
+
+
+def create(file: Path, endpoint: str, request: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Flow[Batch]:
+    """Upload a file and begin a batch of it. Raises RequestRefused."""
+    key = str(fields.get("idempotency_key") or secrets.token_hex(16))
+    uploaded = (yield from call(Call("POST", "/v1/files", file=file, read_s=UPLOAD_READ_S))).body
+    body = {"input_file_id": uploaded["id"], "endpoint": endpoint}
+    body |= {name: value for name, value in fields.items() if value is not None and name != "idempotency_key"}
+    body |= {} if request is None else {"request": dict(request)}
+    return Batch((yield from call(Call("POST", "/v1/batches", body, headers={"idempotency-key": key}))).body)
+
+
+def get(batch_id: str) -> Flow[Batch]:
+    return Batch((yield from call(Call("GET", f"/v1/batches/{batch_id}"))).body)
+
+
+def wait(batch_id: str, timeout_s: float | None) -> Flow[Batch]:
+    """The batch once it has ended, however. Raises NotAnswered."""
+    started, pause_s = time.monotonic(), FIRST_LOOK_S
+    while not (batch := (yield from get(batch_id))).ended:
+        left_s = LAST_LOOK_S if timeout_s is None else timeout_s - (time.monotonic() - started)
+        if left_s <= 0:
+            raise NotAnswered(batch_id, timeout_s or 0.0)
+        yield Pause(min(pause_s, left_s))
+        pause_s = min(2 * pause_s, LAST_LOOK_S)
+    return batch
+
+
+def page(batch_id: str, after: int, failed: bool, follow: bool) -> Flow[list[Row]]:
+    """Some rows of the results behind the first `after`, once there are any; none: there are no more.
+
+    With `follow`, none means that the batch has ended, too.
+    """
+    pause_s = FIRST_LOOK_S
+    while True:
+        batch = yield from get(batch_id)  # before its lines: if it had ended, these are the last
+        file_id = batch.fields["error_file_id" if failed else "output_file_id"]
+        if file_id is not None:
+            path = f"/v1/files/{file_id}/content?after={after}&limit={PAGE_LINES}"
+            content = (yield from call(Call("GET", path))).content
+            lines = [json.loads(line) for line in content.splitlines()]
+            if lines:
+                return [Row(place, line) for place, line in enumerate(lines, after + 1)]
+        if batch.ended or not follow:
+            return []
+        yield Pause(pause_s)
+        pause_s = min(2 * pause_s, LAST_LOOK_S)
+
+
+def cancel(batch_id: str) -> Flow[Batch]:
+    return Batch((yield from call(Call("POST", f"/v1/batches/{batch_id}/cancel"))).body)
+
+
+def retry_failed(batch_id: str, key: str | None) -> Flow[Batch]:
+    """Begin another batch, of the rows that this one did not answer."""
+    headers = {"idempotency-key": key or secrets.token_hex(16)}
+    return Batch((yield from call(Call("POST", f"/v1/batches/{batch_id}/retry-failed", headers=headers))).body)
+
+
+def delete(batch_id: str) -> Flow[None]:
+    yield from call(Call("DELETE", f"/v1/batches/{batch_id}"))
