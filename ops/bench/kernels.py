@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ import torch
 
 from ops.bench import kernel_cases
 from ops.bench.figures import keep
-from ops.bench.kernel_cases import Case
+from ops.bench.kernel_cases import Case, Inputs
 
 BYTES_PER_S = 4.24e12
 OPERATIONS_PER_S = 770e12
@@ -85,9 +85,11 @@ def examine(case: Case, *, timed: bool) -> Result:
     torch.cuda.synchronize()
     error = _error(found, case.expected(inputs)) if bool(torch.isfinite(found.float()).all()) else float("inf")
     same_bits = None if case.same_bits is None else case.same_bits(inputs)
-    seconds = _seconds(case) if timed and error <= case.error_limit else float("nan")
+    taken = float("nan")
+    if timed and error <= case.error_limit:
+        taken = seconds(case.make, case.run, case.input_bytes)
     floor = max(case.moved_bytes / BYTES_PER_S, case.operations / OPERATIONS_PER_S)
-    return Result(case.workload, case.shape, seconds * 1e6, floor * 1e6, error, case.error_limit, same_bits)
+    return Result(case.workload, case.shape, taken * 1e6, floor * 1e6, error, case.error_limit, same_bits)
 
 
 def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -100,17 +102,19 @@ def _poison(out_bytes: int) -> None:
     torch.full((max(1, out_bytes // 4),), torch.nan, device="cuda")
 
 
-def _seconds(case: Case, rounds: int = 7) -> float:
+def seconds(
+    make: Callable[[int], Inputs], run: Callable[[Inputs], object], input_bytes: float, rounds: int = 7
+) -> float:
     """Median over rounds of the mean time of one captured call, on inputs that take turns."""
-    count = max(2, min(MAX_SETS, int(4 * L2_BYTES / max(case.input_bytes, 1)) + 1))
-    sets = [case.make(seed) for seed in range(count)]
+    count = max(2, min(MAX_SETS, int(4 * L2_BYTES / max(input_bytes, 1)) + 1))
+    sets = [make(seed) for seed in range(count)]
     for inputs in sets[:2]:
-        case.run(inputs)
+        run(inputs)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for inputs in sets:
-            case.run(inputs)
+            run(inputs)
     samples: list[float] = []
     for _ in range(rounds):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -66,15 +67,14 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
     )
 
     def turn(ops: Any, i: dict[str, torch.Tensor], p: Pictures) -> torch.Tensor:
-        angle = i["angle"].float()
-        turns = (angle.cos(), angle.sin())
+        turns = _turns(i["stacked"].device, dim // 4)
         q: torch.Tensor
         q, _, _ = ops.turn(i["stacked"], (CLIP, CLIP, CLIP), i["q_w"], i["k_w"], turns, p, EPS, heads, heads)
         return q
 
     yield VisionCase(
         "turn",
-        {"stacked": (rows, 3 * width), "q_w": (dim,), "k_w": (dim,), "angle": (max(GRID), dim // 4)},
+        {"stacked": (rows, 3 * width), "q_w": (dim,), "k_w": (dim,)},
         turn,
         6 * rows * width,
     )
@@ -91,6 +91,12 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
         lambda ops, i, p: ops.pool(i["x"], p, i["bias"], i["scale"], EPS),
         (rows + soft) * hidden,
     )
+
+
+@cache
+def _turns(device: torch.device, quarter: int) -> tuple[torch.Tensor, torch.Tensor]:
+    angles = torch.arange(max(GRID))[:, None] * 0.1 ** (torch.arange(quarter) / quarter)
+    return angles.cos().to(device), angles.sin().to(device)
 
 
 def some_pictures(device: torch.device, count: int) -> Pictures:

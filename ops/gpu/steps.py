@@ -47,6 +47,12 @@ STEPS: tuple[Step, ...] = (
         150,
         _module("ops.gpu.same_bits", "--shape", "e4b", "--device", "cuda", "--out", "{out}"),
     ),
+    Step(
+        "tower",
+        "the vision tower of E4B: bits, error, passes eager and captured, attention, kernels beside their floors",
+        120,
+        _module("ops.bench.tower", "--shape", "e4b", "--device", "cuda", "--out", "{out}"),
+    ),
     Step("kernel-times", "every kernel timed", 240, _module("ops.bench.kernels")),
     Step(
         "tune",

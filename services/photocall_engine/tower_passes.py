@@ -28,7 +28,7 @@ class TowerPasses:
 
     def __init__(self, encoder: VisionEncoder, arena: torch.Tensor) -> None:
         self._encoder = encoder
-        self._arena = arena
+        self.arena = arena
         self._spare = len(arena) - 1
         self._any = PictureBuffers(Words(arena.device, _WORDS), encoder.tile, self._spare)
         self._fixed = self._any
@@ -56,7 +56,7 @@ class TowerPasses:
         """Lay out buckets, in memory that never moves, for passes that make up to `max_soft` soft tokens."""
         tile = self._encoder.tile
         self._shapes = [PassShape.of_rows(rows, tile) for rows in row_buckets(max_soft * POOL**2, tile)]
-        words = Words(self._arena.device, self._shapes[-1].words, fixed=True)
+        words = Words(self.arena.device, self._shapes[-1].words, fixed=True)
         self._fixed = PictureBuffers(words, tile, self._spare)
 
     def capture(self, space: GraphSpace) -> None:
@@ -65,7 +65,7 @@ class TowerPasses:
             self._graphs[shape.rows] = space.capture(self._run, self._fixed.fill([], [], shape))
 
     def _run(self, pictures: Pictures) -> None:
-        self._arena.index_copy_(0, pictures.target, self._encoder.encode(pictures))
+        self.arena.index_copy_(0, pictures.target, self._encoder.encode(pictures))
 
 
 def row_buckets(most: int, tile: int) -> tuple[int, ...]:
