@@ -57,6 +57,7 @@ from photocall_gateway.routes import (
 from photocall_gateway.services import Services
 from photocall_gateway.shows import Shows
 from photocall_gateway.status_reads import StatusReads
+from photocall_gateway.store_state import say_store
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
 from photocall_gateway.tasks import stop
@@ -143,12 +144,14 @@ def create_app(
             courier = Courier(blocking, hooks, Sender(blocking_records, caller, settings.signing_key()).send)
             courier.start()
         reading = asyncio.create_task(wakes.run())
+        saying = asyncio.create_task(say_store(client))
         parts.desk.keeper.start()
         try:
             yield
         finally:
             await parts.desk.keeper.stop()
             await stop(reading)
+            await stop(saying)
             await parts.sync_calls.close()
             await asyncio.to_thread(sweeper.stop)
             if courier is not None:

@@ -41,6 +41,8 @@ class Metrics:
         self.engines = Gauge("photocall_engines_ready", "Engines that are ready", registry=self.registry)
         self.prep_workers = Gauge("photocall_prep_workers", "Prep workers alive", registry=self.registry)
         self.redis_up = Gauge("photocall_redis_up", "1 while Redis answers", registry=self.registry)
+        self.store_bytes = Gauge("photocall_store_bytes", "Bytes that Redis holds", registry=self.registry)
+        self.store_max_bytes = Gauge("photocall_store_max_bytes", "Redis' maxmemory", registry=self.registry)
         self.shared = Gauge(
             "photocall_shared_events", "Counts that all processes share", ("event",), registry=self.registry
         )

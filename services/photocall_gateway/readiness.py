@@ -1,4 +1,4 @@
-"""Whether a request would be answered now: Redis, an engine that has proved itself, and a prep worker."""
+"""Whether a request would be answered now: a Redis that keeps it, an engine that has proved itself, a prep worker."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from photocall import keys
 from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
 from photocall.messages import EngineInfo
 from photocall.wire import Wire
+from photocall_gateway.store_state import StoreState, read_store
 
 CHECK_TIMEOUT_S = 2.0
 
@@ -22,19 +23,21 @@ CHECK_TIMEOUT_S = 2.0
 class State:
     """What was found. An engine is ready once it has run a real one-picture forward."""
 
-    redis: bool
+    store: StoreState | None  # None: Redis does not answer
     engines: list[EngineInfo]
     prep_workers: int
 
     @property
     def ready(self) -> bool:
-        return self.redis and any(engine.ready for engine in self.engines) and self.prep_workers > 0
+        keeps = self.store is not None and not self.store.faults
+        return keeps and any(engine.ready for engine in self.engines) and self.prep_workers > 0
 
     def shown(self) -> dict[str, Any]:
         """The body of /readyz."""
         return {
             "ready": self.ready,
-            "redis": self.redis,
+            "redis": self.store is not None,
+            "store": None if self.store is None else self.store.shown(),
             "prep_workers": self.prep_workers,
             "engines": [
                 {
@@ -63,9 +66,9 @@ class Readiness:
         """Never raises: a Redis that does not answer in time is a state too."""
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
-                return State(True, await self._engines(), await self._prep_workers())
+                return State(await read_store(self._redis), await self._engines(), await self._prep_workers())
         except (RedisError, OSError, TimeoutError):
-            return State(False, [], 0)
+            return State(None, [], 0)
 
     async def _engines(self) -> list[EngineInfo]:
         """The last heartbeat of every engine whose heartbeat is still there."""

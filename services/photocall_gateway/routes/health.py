@@ -49,6 +49,9 @@ async def _read_shared(s: Services) -> None:
     state = await s.readiness.state()
     s.metrics.engines.set(sum(engine.ready for engine in state.engines))
     s.metrics.prep_workers.set(state.prep_workers)
+    if state.store is not None:
+        s.metrics.store_bytes.set(state.store.used_bytes)
+        s.metrics.store_max_bytes.set(state.store.max_bytes)
     s.metrics.redis_up.set(1)
 
 
@@ -67,9 +70,13 @@ def _text(kind: str) -> dict[int, Schema | None]:
 
 
 _READY: Schema = obj(
-    ("ready", "redis", "prep_workers", "engines", "draining"),
+    ("ready", "redis", "store", "prep_workers", "engines", "draining"),
     ready={"type": "boolean"},
     redis={"type": "boolean"},
+    store={
+        "type": ["object", "null"],
+        "description": "How Redis keeps what is accepted; `faults` say why none should be. Null: no answer.",
+    },
     prep_workers={"type": "integer"},
     engines={"type": "array", "items": {"type": "object"}},
     draining={"type": "boolean"},
