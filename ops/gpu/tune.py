@@ -1,126 +1,187 @@
-"""Times the matrix products of each weight shape in every tile, and proposes entries for `kernels/matmul_table.py`.
+"""Times the matrix products of each weight shape in every tile, and chooses entries for `kernels/matmul_table.py`.
 
-A plan fixes what a row's bits depend on (K splits and K block) for every number of rows, and two tiles, one for few
-rows and one for many. For each weight shape every candidate of splits and tile is timed at a few and at many rows, as
-captured replays over weights that take turns so that they do not stay in the cache, with cuBLAS beside it. The proposal
-is the fastest, averaged over the numbers of rows; whether both its tiles give a row the same bits, as tiles of one plan
-must, stands beside it. Nothing is changed: the table is edited by hand from the JSON.
+A plan fixes into how many sums K is cut, for every number of rows, and tiles by number of rows. For each weight shape
+every candidate of splits and tile is timed at few and many rows, as captured replays over weights that take turns so
+that they do not stay in the cache, with cuBLAS beside it, and the bits of one row are noted. Everything goes into a
+JSON file; `--choose FILE` reads one on any machine and prints the table: for each shape the number of splits that is
+fastest relative to cuBLAS, and for each number of rows the fastest tile among those that give that row the same bits.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
+import math
 import multiprocessing
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, replace
-from functools import partial
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from ops.bench import figures
 from ops.bench.stand import config_of
-from photocall_engine.kernels.matmul_table import Form, MatmulPlan, Tile, default_plan
-from photocall_engine.kernels.triton_matmul import matmul
-from photocall_engine.model.config import parse_config
+from photocall_engine.kernels.matmul_table import H200, MatmulPlan, Tile
+from photocall_engine.kernels.triton_matmul import gated, unfinished
+from photocall_engine.model.config import VisionConfig, parse_config
 
-FEW = (1, 64, 256)
-MANY = (512, 2048)
-ROWS = (*FEW, *MANY)
+Kind: TypeAlias = Literal["product", "pair", "gate"]
+
+FEW_ROWS = (1, 64, 128)
+MANY_ROWS = (256, 512, 1024, 2048)
+TOWER_ROWS = (2560, 15360)  # patches of one picture and of six
+APART_ROWS = 128
 FEW_TILES = tuple(
-    Tile(64, n, warps=4, stages=stages) for n, stages in product((32, 64, 128), (3, 4, 5)) if n * stages <= 512
-)
+    Tile(64, n, k, warps=4, stages=stages)
+    for n, k, stages in (
+        (16, 128, 4), (16, 128, 6), (32, 64, 6), (32, 128, 3), (32, 128, 5), (64, 64, 4), (64, 64, 6), (64, 128, 3),
+        (64, 128, 4), (128, 64, 4), (128, 128, 3),
+    )
+)  # fmt: skip
 MANY_TILES = (
-    Tile(128, 128, warps=8, stages=3),
-    Tile(128, 128, warps=8, stages=4),
-    Tile(128, 256, warps=8, stages=3),
-    Tile(64, 256, warps=4, stages=4),
-)
-BLOCKS_K = (64, 128)
-SPLITS = (1, 2, 4, 8)
+    *(
+        Tile(m, n, 64, warps=warps, stages=stages, walk=walk)
+        for (m, n, warps, stages), walk in product(
+            ((64, 64, 4, 4), (64, 128, 4, 4), (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4),
+             (128, 256, 8, 3), (256, 128, 8, 3)), ("no", "flat"),
+        )
+    ),
+    Tile(128, 128, 64, warps=4, stages=4, walk="special"),
+    Tile(128, 256, 64, warps=4, stages=3, walk="special"),
+    Tile(256, 128, 64, warps=4, stages=3, walk="special"),
+)  # fmt: skip
+SPLITS = (1, 2, 4)
 SHORTEST_SPLIT = 512  # values of K
-FORMS: tuple[Form, ...] = ("tma", "plain")
 SETS_BYTES = 240e6  # of weights that take turns, several times the L2 cache
+MOST_SETS = 128
+SLOW = 1.5  # a tile this much slower than the best at one number of rows is not tried at the next of its kind
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One weight shape [n, k] and what becomes of its product."""
+
+    kind: Kind
+    n: int
+    k: int
+    rows: tuple[int, ...]
+    splits: tuple[int, ...] = (1,)
+
+
+@dataclass
+class Tried:
+    """One candidate's microseconds and bits, by number of rows."""
+
+    splits: int
+    tile: Tile
+    us: dict[int, float] = field(default_factory=dict)
+    bits: dict[int, str] = field(default_factory=dict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 when a plan could be proposed for every shape; 1 when not, for want of time too; 2 without CUDA."""
+    """0 when every shape was tried; 1 when not, for want of time or of a plan; 2 without CUDA."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="e4b,31b", help="shapes with commas between")
     parser.add_argument("--limit", type=float, default=280.0, help="seconds; shapes that are left then are named")
     parser.add_argument("--compilers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--choose", type=Path, help="choose from this file instead of measuring")
     options = parser.parse_args(arguments)
+    if options.choose:
+        print(table(json.loads(options.choose.read_text())["uses"]))
+        return 0
     if not torch.cuda.is_available():
         print("tune: this is measured on a CUDA device, and torch finds none here", file=sys.stderr)
         return 2
     until = time.monotonic() + options.limit
-    found: dict[str, Any] = figures.provenance() | {"plans": [], "left": []}
-    shapes = list(dict.fromkeys(shape for model in options.models.split(",") for shape in weight_shapes(model)))
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(options.compilers, mp_context=spawn) as pool:
-        for n, k in shapes:
-            if time.monotonic() > until:
-                found["left"].append([n, k])
-                continue
-            found["plans"].append(propose(n, k, Timer(n, k), partial(compile_all, pool, n, k)))
-            print(line(found["plans"][-1]), flush=True)
-            if options.out:
-                options.out.write_text(json.dumps(found, indent=1) + "\n")
+    found: dict[str, Any] = figures.provenance() | {"uses": [], "left": []}
+    wanted = list(dict.fromkeys(use for model in options.models.split(",") for use in uses(model)))
+    compile_all(wanted, options.compilers)
+    for use in wanted:
+        if time.monotonic() > until:
+            found["left"].append(asdict(use))
+            continue
+        found["uses"].append(measure(use, Clock(use)))
+        print(line(found["uses"][-1]), flush=True)
+        if options.out:
+            options.out.write_text(json.dumps(found) + "\n")
     print(f"no time for {found['left']}" if found["left"] else "every shape was tried")
-    return 0 if not found["left"] and all(each["plan"] for each in found["plans"]) else 1
+    return 1 if found["left"] else 0
 
 
-def weight_shapes(model: str) -> Iterator[tuple[int, int]]:
-    """(N, K) of the decoder's linears as they are multiplied: q, k, v stacked, gate and up too; the heaviest first."""
-    text = parse_config(config_of(model)).text
-    found: dict[tuple[int, int], None] = {}
+def uses(model: str) -> Iterator[Use]:
+    """Every product of the decoder and the tower as it is made, the heaviest first."""
+    config = parse_config(config_of(model))
+    text, vision = config.text, config.vision
+    every, many = (*FEW_ROWS, *MANY_ROWS), MANY_ROWS
+    found: dict[tuple[Kind, int, int], Use] = {}
+
+    def add(kind: Kind, n: int, k: int, rows: tuple[int, ...], splits: tuple[int, ...] = (1,)) -> None:
+        fit = tuple(s for s in splits if s == 1 or k // s >= SHORTEST_SPLIT)
+        found.setdefault((kind, n, k), Use(kind, n, k, rows, fit))
+
     for layer in text.layers:
         kv = 0 if not layer.writes_kv else layer.num_kv_heads * (1 if layer.k_eq_v else 2)
-        found[(text.num_heads + kv) * layer.head_dim, text.hidden_size] = None
-        found[text.hidden_size, text.num_heads * layer.head_dim] = None
-        found[2 * layer.intermediate_size, text.hidden_size] = None
-        found[text.hidden_size, layer.intermediate_size] = None
+        add("product", (text.num_heads + kv) * layer.head_dim, text.hidden_size, every)
+        add("product", text.hidden_size, text.num_heads * layer.head_dim, every, SPLITS)
+        add("pair", 2 * layer.intermediate_size, text.hidden_size, every)
+        add("product", text.hidden_size, layer.intermediate_size, every, SPLITS)
     if text.per_layer_size:
-        found[text.per_layer_size, text.hidden_size] = None
-        found[text.hidden_size, text.per_layer_size] = None
-        found[text.per_layer_size * len(text.layers), text.hidden_size] = None
-    return iter(sorted(found, key=lambda shape: -shape[0] * shape[1]))
+        add("gate", text.per_layer_size, text.hidden_size, every)
+        add("product", text.hidden_size, text.per_layer_size, every)
+        add("product", text.per_layer_size * len(text.layers), text.hidden_size, many)
+    if isinstance(vision, VisionConfig):
+        width, wide = vision.hidden_size, vision.intermediate_size
+        add("product", 3 * width, width, TOWER_ROWS)
+        add("product", width, width, TOWER_ROWS)
+        add("product", 2 * wide, width, TOWER_ROWS)
+        add("product", width, wide, TOWER_ROWS)
+    return iter(sorted(found.values(), key=lambda use: -use.n * use.k))
 
 
-class Timer:
-    """Microseconds of one product x [M, K] @ weight [N, K]^T. `plan` None: cuBLAS."""
+class Clock:
+    """Microseconds of one product x [M, K] @ weight [N, K]^T, and a row's bits."""
 
-    def __init__(self, n: int, k: int) -> None:
-        count = max(2, min(16, int(SETS_BYTES / (2 * n * k)) + 1))
-        self._weights = [_draw(seed, n, k) for seed in range(count)]
-        self._rows = {m: _draw(m, m, k) for m in (*FEW, *MANY)}
+    def __init__(self, use: Use) -> None:
+        self._use = use
+        count = max(2, min(MOST_SETS, int(SETS_BYTES / (2 * use.n * use.k)) + 1))
+        self._weights = [_draw(seed, use.n, use.k) for seed in range(count)]
+        self._rows = _draw(99, max(use.rows), use.k)
+        self._through = _draw(98, max(use.rows), use.n) if use.kind == "gate" else None
 
-    def seconds(self, m: int, plan: MatmulPlan | None) -> float:
+    def library(self, m: int) -> float:
+        """cuBLAS, the product alone."""
+        x = self._rows[:m]
+        return self._micro(lambda weight: torch.nn.functional.linear(x, weight))
+
+    def micro(self, m: int, splits: int, tile: Tile) -> float:
         """Median over captured replays. Raises what compiling or launching raises."""
-        x = self._rows[m]
+        return self._micro(lambda weight: run(self._use, self._rows[:m], weight, splits, tile, self._through))
 
-        def run() -> None:
-            for weight in self._weights:
-                if plan is None:
-                    torch.nn.functional.linear(x, weight)
-                else:
-                    matmul(x, weight, plan)
+    def bits(self, m: int, splits: int, tile: Tile) -> str:
+        """Names the bits of the first row."""
+        out = run(self._use, self._rows[:m], self._weights[0], splits, tile, self._through)
+        row = out[0] if out.ndim == 2 else _ascending(out)
+        return hashlib.sha256(row.view(torch.uint8).cpu().numpy().tobytes()).hexdigest()[:12]
 
-        run()
+    def _micro(self, once: Any) -> float:
+        for weight in self._weights[:2]:
+            once(weight)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            run()
+            for weight in self._weights:
+                once(weight)
         samples = []
         for _ in range(5):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
@@ -128,106 +189,137 @@ class Timer:
             graph.replay()
             end.record()
             end.synchronize()
-            samples.append(start.elapsed_time(end) / 1e3 / len(self._weights))
-        return float(statistics.median(samples[1:]))
-
-    def same_bits(self, plan: MatmulPlan) -> bool:
-        """Whether a row comes out the same alone, among few and among many."""
-        x, weight = self._rows[MANY[0]], self._weights[0]
-        whole = matmul(x, weight, plan)
-        return all(torch.equal(matmul(x[:m], weight, plan), whole[:m]) for m in (1, 7, 64, plan.few_rows))
+            samples.append(1e3 * start.elapsed_time(end) / len(self._weights))
+        return round(float(statistics.median(samples[1:])), 2)
 
 
-class Clock(Protocol):
-    """What `propose` asks of a device: see Timer."""
-
-    def seconds(self, m: int, plan: MatmulPlan | None) -> float: ...
-
-    def same_bits(self, plan: MatmulPlan) -> bool: ...
-
-
-def propose(n: int, k: int, clock: Clock, prepare: Callable[[list[MatmulPlan]], None]) -> dict[str, Any]:
-    """The best plan of one weight shape: the fewest seconds relative to cuBLAS, averaged over the numbers of rows.
-
-    First the sums (form, K block, splits) with the default tiles, then each tile on the best of these. `prepare` is
-    told what will be timed next, to compile it.
-    """
-    library = {m: clock.seconds(m, None) for m in ROWS}
-    search = _Search(clock, library)
-    sums = sum_plans(n, k)
-    prepare(sums)
-    plan = search.best(sums, ROWS)
-    if plan is not None:
-        few, many = [replace(plan, few=tile) for tile in FEW_TILES], [replace(plan, many=tile) for tile in MANY_TILES]
-        prepare([*few, *many])
-        best_few, best_many = search.best([plan, *few], FEW), search.best([plan, *many], MANY)
-        if best_few is not None and best_many is not None:
-            plan = replace(plan, few=best_few.few, many=best_many.many)
-    shown = {"n": n, "k": k, "tried": search.tried, "failed": search.failed[:8], "cublas_us": _micro(library)}
-    if plan is None:
-        return shown | {"plan": None}
-    times = {m: clock.seconds(m, plan) for m in ROWS}
-    score = statistics.fmean(times[m] / library[m] for m in ROWS)
-    bits = clock.same_bits(plan)
-    return shown | {"plan": asdict(plan), "same_bits": bits, "score": round(score, 4), "us": _micro(times)}
+def run(
+    use: Use, x: torch.Tensor, weight: torch.Tensor, splits: int, tile: Tile, through: torch.Tensor | None
+) -> torch.Tensor:
+    """The product as the engine makes it."""
+    plan = MatmulPlan("tma", splits, ((1 << 31, tile),), APART_ROWS)
+    if use.kind == "product":
+        return unfinished(x, weight, plan)
+    return gated(x, weight, plan, None if through is None else through[: len(x)])
 
 
-def sum_plans(n: int, k: int) -> list[MatmulPlan]:
-    """Every way to add up a row's products that is worth timing, with the default tiles."""
-    return [
-        replace(default_plan(n, k, form=form), block_k=block_k, splits=splits)
-        for form, block_k, splits in product(FORMS, BLOCKS_K, SPLITS)
-        if splits == 1 or k // splits >= SHORTEST_SPLIT
-    ]
-
-
-class _Search:
-    def __init__(self, clock: Clock, library: dict[int, float]) -> None:
-        self._clock, self._library = clock, library
-        self.tried = 0
-        self.failed: list[str] = []
-
-    def best(self, plans: Sequence[MatmulPlan], rows: Sequence[int]) -> MatmulPlan | None:
-        """The fastest over these numbers of rows; None if none can run."""
-        scores: list[tuple[float, int]] = []
-        for place, plan in enumerate(plans):
-            self.tried += 1
-            try:
-                times = {m: self._clock.seconds(m, plan) for m in rows}
-            except Exception as error:  # too much shared memory, mostly
-                self.failed.append(f"{plan}: {type(error).__name__}")
+def measure(use: Use, clock: Any) -> dict[str, Any]:
+    """Every candidate at every number of rows of a use, but those that fell far behind at the one before."""
+    tried: dict[tuple[int, Tile], Tried] = {}
+    failed: dict[str, str] = {}
+    behind: set[tuple[int, Tile]] = set()
+    library = {m: clock.library(m) for m in use.rows}
+    for m in use.rows:
+        for splits, tile in candidates(use, m):
+            if (splits, tile) in behind or str((splits, tile)) in failed:
                 continue
-            scores.append((statistics.fmean(times[m] / self._library[m] for m in rows), place))
-        return plans[min(scores)[1]] if scores else None
+            one = tried.setdefault((splits, tile), Tried(splits, tile))
+            try:
+                one.us[m], one.bits[m] = clock.micro(m, splits, tile), clock.bits(m, splits, tile)
+            except Exception as error:  # too much shared memory, mostly
+                failed[str((splits, tile))] = f"{type(error).__name__}: {error}"[:200]
+        best = min((one.us[m] for one in tried.values() if m in one.us), default=math.inf)
+        behind |= {key for key, one in tried.items() if one.us.get(m, 0.0) > SLOW * best}
+    return asdict(use) | {"cublas_us": library, "tried": [asdict(one) for one in tried.values()], "failed": failed}
 
 
-def compile_all(pool: Executor, n: int, k: int, plans: list[MatmulPlan]) -> None:
+def candidates(use: Use, m: int) -> Iterator[tuple[int, Tile]]:
+    """Splits and tiles that are worth timing at a number of rows."""
+    tiles = (FEW_TILES if m <= max(FEW_ROWS) else ()) + (MANY_TILES if m >= max(FEW_ROWS) else ())
+    least = 32 if use.kind == "pair" else 16  # columns, half of them of the gate: fewer take another instruction
+    return product(use.splits, (tile for tile in tiles if tile.block_n >= least))
+
+
+def compile_all(wanted: Sequence[Use], processes: int) -> None:
     """Fill Triton's cache on the disk from several processes; what cannot be compiled is found out again later."""
-    list(pool.map(compile_one, [n] * len(plans), [k] * len(plans), plans))
+    usual = (FEW_ROWS[0], FEW_ROWS[-1], MANY_ROWS[0], TOWER_ROWS[0])
+    found = {
+        (use.kind, splits, tile, m)
+        for use in wanted
+        for m in set(use.rows).intersection(usual)
+        for splits, tile in candidates(use, m)
+    }
+    jobs = sorted(found, key=repr)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        list(pool.map(compile_one, jobs, chunksize=2))
 
 
-def compile_one(n: int, k: int, plan: MatmulPlan) -> None:
-    """Run a plan once with few rows and once with many, in a process of its own."""
-    weight = torch.empty(n, k, device="cuda", dtype=torch.bfloat16)
-    for m in (FEW[0], MANY[0]):
-        with contextlib.suppress(Exception):
-            matmul(torch.empty(m, k, device="cuda", dtype=torch.bfloat16), weight, plan)
-            torch.cuda.synchronize()
+def compile_one(job: tuple[Kind, int, Tile, int]) -> None:
+    """Run one candidate once, in a process of its own."""
+    kind, splits, tile, m = job
+    use = Use(kind, 512, 2048, (m,))
+    x, weight = (torch.zeros(rows, 2048, device="cuda", dtype=torch.bfloat16) for rows in (m, 512))
+    with contextlib.suppress(Exception):
+        run(use, x, weight, splits, tile, x if kind == "gate" else None)
+        torch.cuda.synchronize()
+
+
+def choose(found: dict[str, Any]) -> MatmulPlan | None:
+    """The plan of one weight shape, from what was measured; None where nothing could run."""
+    tried = [Tried(**one | {"tile": Tile(**one["tile"])}) for one in found["tried"]]
+    plans = [plan for splits in found["splits"] if (plan := _best(found, [t for t in tried if t.splits == splits]))]
+    return min(plans, default=(0.0, None), key=lambda scored: scored[0])[1]
+
+
+def _best(found: dict[str, Any], tried: list[Tried]) -> tuple[float, MatmulPlan] | None:
+    """The fastest tiles of one number of splits, and their time relative to cuBLAS, averaged over the rows."""
+    usual = Counter(bits for one in tried for bits in one.bits.values()).most_common(1)
+    chosen: list[tuple[int, Tile]] = []
+    ratios = []
+    for m in (str(m) for m in found["rows"]):
+        fit = [one for one in tried if m in one.us and one.bits[m] == usual[0][0]]  # type: ignore[index, comparison-overlap]
+        if not fit:
+            return None
+        best = min(fit, key=lambda one: one.us[m])  # type: ignore[index]
+        ratios.append(best.us[m] / found["cublas_us"][m])  # type: ignore[index]
+        chosen.append((int(m), best.tile))
+    merged = [chosen[i] for i in range(len(chosen)) if i + 1 == len(chosen) or chosen[i][1] != chosen[i + 1][1]]
+    return statistics.fmean(ratios), MatmulPlan("tma", tried[0].splits, tuple(merged), APART_ROWS)
+
+
+def table(found: Sequence[dict[str, Any]]) -> str:
+    """The table's entries as Python, with what each costs beside cuBLAS."""
+    lines = []
+    for use in found:
+        plan = choose(use)
+        if plan is None:
+            lines.append(f"# {use['kind']} [{use['n']}, {use['k']}]: nothing could run")
+            continue
+        times = {m: _time(use, plan, m) for m in use["cublas_us"]}
+        shown = "  ".join(f"{m}: {us:.1f}/{use['cublas_us'][m]:.1f}" for m, us in times.items())
+        tiles = ", ".join(f"({most}, Tile{_tuple(tile)})" for most, tile in plan.tiles)
+        lines.append(f"# {use['kind']}, us / cuBLAS: {shown}")
+        lines.append(f'("{H200}", {use["n"]}, {use["k"]}): MatmulPlan("tma", {plan.splits}, ({tiles},)),')
+    return "\n".join(lines)
+
+
+def _tuple(tile: Tile) -> tuple[Any, ...]:
+    return tuple(asdict(tile).values())
+
+
+def _time(use: dict[str, Any], plan: MatmulPlan, m: str) -> float:
+    wanted = asdict(plan.tile(int(m)))
+    return next(
+        float(one["us"][m])
+        for one in use["tried"]
+        if one["splits"] == plan.splits and one["tile"] == wanted and m in one["us"]
+    )
 
 
 def line(found: dict[str, Any]) -> str:
     """For people."""
-    if found["plan"] is None:
-        return f"[{found['n']}, {found['k']}]: no plan holds, of {found['tried']} tried: {found['failed'][:2]}"
-    plan = found["plan"]
-    return (
-        f"[{found['n']}, {found['k']}]: {plan['form']} K {plan['block_k']} x{plan['splits']} few {plan['few']} many "
-        f"{plan['many']}: {found['score']:.2f} of cuBLAS, bits {found['same_bits']} ({found['tried']} tried)"
-    )
+    best = {m: min((one["us"][m] for one in found["tried"] if m in one["us"]), default=0.0) for m in found["cublas_us"]}
+    times = "  ".join(f"{m}: {us:.1f}/{found['cublas_us'][m]:.1f}" for m, us in best.items())
+    kinds = {m: len({one["bits"][m] for one in found["tried"] if m in one["bits"]}) for m in found["cublas_us"]}
+    return f"{found['kind']} [{found['n']}, {found['k']}] {times} bits {kinds} failed {len(found['failed'])}"
 
 
-def _micro(seconds: dict[int, float]) -> dict[str, float]:
-    return {str(m): round(1e6 * value, 2) for m, value in seconds.items()}
+def _ascending(parts: torch.Tensor) -> torch.Tensor:
+    total = torch.zeros_like(parts[0, 0])
+    for part in parts:
+        total = total + part[0]
+    return total.to(torch.bfloat16)
 
 
 def _draw(seed: int, *shape: int) -> torch.Tensor:

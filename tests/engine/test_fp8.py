@@ -13,7 +13,8 @@ from tests.engine.interpreter import DEVICE
 from photocall_engine.kernels.fp8 import LARGEST, Fp8Weight
 from photocall_engine.kernels.matmul_table import Form
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.triton_matmul import matmul
+from photocall_engine.kernels.triton_fused import geglu
+from photocall_engine.kernels.triton_matmul import gated, matmul
 from photocall_engine.model.checkpoint import read_weights, weight_bytes
 from photocall_engine.model.config import ModelConfig, read_config
 from photocall_engine.model.shards import WeightError
@@ -21,7 +22,7 @@ from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import DENSE, ETYPE, VISION, Checkpoint, make_checkpoint
 from tests.engine.rows_helper import Pager, prefill
 from tests.engine.test_gemma4 import IMAGES, picture_prompt
-from tests.engine.test_triton_matmul import FORMS, PLAN, draw
+from tests.engine.test_triton_matmul import FORMS, PLAN, WHOLE, draw
 
 
 def quantised(weight: torch.Tensor) -> Fp8Weight:
@@ -72,6 +73,9 @@ def test_triton_multiplies_with_what_is_kept_and_keeps_bits(form: Form, dtype: t
     assert ((every.double() - exact).abs() <= 3e-4 + relative * exact.abs()).all()
     for start, count in ((0, 1), (63, 17), (20, 64)):
         assert torch.equal(matmul(x[start : start + count], made, plan, programs=3), every[start : start + count])
+    whole = replace(WHOLE, form=form)
+    wide = matmul(x, made, whole)
+    assert torch.equal(gated(x, made, whole), geglu(wide[:, :20], wide[:, 20:]))
 
 
 @pytest.fixture(scope="module", params=[DENSE, ETYPE], ids=["dense", "etype"])

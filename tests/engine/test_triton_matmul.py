@@ -14,11 +14,23 @@ import torch
 from tests.engine.interpreter import DEVICE, ON_GPU
 
 # isort: split
-from photocall_engine.kernels.matmul_table import H200, Form, MatmulPlan, Tile, default_plan, fingerprint, plan_for
+from photocall_engine.kernels.matmul_table import (
+    H200,
+    TABLE,
+    Form,
+    MatmulPlan,
+    Tile,
+    default_plan,
+    fingerprint,
+    plan_for,
+)
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.triton_matmul import matmul
+from photocall_engine.kernels.triton_fused import geglu, norm_add
+from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
 
-PLAN = MatmulPlan("plain", 32, 3, few=Tile(64, 32, 4, 3), many=Tile(128, 64, 4, 3), few_rows=64)
+TILES = ((64, Tile(64, 32, 64, 4, 3)), (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")))
+PLAN = MatmulPlan("plain", 2, TILES, apart_rows=64)
+WHOLE = MatmulPlan("plain", 1, TILES)
 FORM_NAMES: tuple[Form, ...] = ("plain", "tma")
 FORMS = pytest.mark.parametrize("form", FORM_NAMES)
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -56,8 +68,40 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(form: Form, dtype: tor
     every = matmul(x, weight, plan)
     for start, count in ((0, 1), (149, 1), (60, 17), (3, 64), (20, 65), (7, 130)):
         assert torch.equal(matmul(x[start : start + count], weight, plan, programs=3), every[start : start + count])
-    apart = matmul(x, weight, replace(plan, few_rows=1000))
+    apart = matmul(x, weight, replace(plan, apart_rows=1000))
     assert torch.equal(apart, every)
+
+
+@BOTH
+@FORMS
+def test_a_gate_has_the_bits_of_its_product_and_its_gate(form: Form, dtype: torch.dtype) -> None:
+    """Both halves of one weight, ragged at the end of each, and a gate alone with a slice that it lets through."""
+    plan = replace(WHOLE, form=form)
+    x, weight = draw(90, 200, dtype=dtype), draw(2 * 72, 200, seed=1, dtype=dtype)
+    wide = matmul(x, weight, plan)
+    every = gated(x, weight, plan, programs=3)
+    assert torch.equal(every, geglu(wide[:, :72], wide[:, 72:]))
+    per_layer = draw(90, 3, 144, seed=2, dtype=dtype)
+    through = gated(x, weight, plan, per_layer[:, 1], programs=3)
+    assert torch.equal(through, geglu(wide, per_layer[:, 1]))
+    for start, count in ((0, 1), (60, 17), (3, 64)):
+        rows = slice(start, start + count)
+        assert torch.equal(gated(x[rows], weight, plan), every[rows])
+        assert torch.equal(gated(x[rows], weight, plan, per_layer[rows, 1]), through[rows])
+    with pytest.raises(ValueError, match="one sum"):
+        gated(x, weight, replace(plan, splits=2))
+
+
+@BOTH
+def test_parts_are_added_by_whoever_reads_the_product(dtype: torch.dtype) -> None:
+    x, weight = draw(5, 328, dtype=dtype), draw(40, 328, seed=1, dtype=dtype)
+    residual, norm = draw(5, 40, seed=2, dtype=dtype), draw(40, seed=3, dtype=dtype)
+    parts = unfinished(x, weight, PLAN)
+    assert (parts.shape, parts.dtype) == ((2, 5, 40), torch.float32)
+    found = norm_add(residual, parts, norm, 1e-6, next_weight=norm)
+    expected = norm_add(residual, matmul(x, weight, PLAN), norm, 1e-6, next_weight=norm)
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))  # type: ignore[arg-type]
+    assert unfinished(draw(70, 328, dtype=dtype), weight, PLAN).shape == (70, 40)
 
 
 def test_both_forms_agree() -> None:
@@ -84,13 +128,25 @@ def test_what_lies_past_the_rows_stays_out() -> None:
     assert torch.equal(matmul(padded, weight, PLAN)[:5], matmul(x, weight, PLAN))
 
 
-def test_the_plan_of_a_shape_never_asks_for_the_rows() -> None:
-    plan = plan_for(H200, 2560, 10240)
-    assert plan == default_plan(2560, 10240, form="tma")
-    assert plan.splits == 3
-    assert plan.blocks_per_split(10240) * plan.block_k * plan.splits >= 10240
-    assert plan_for("some other device", 2560, 10240).form == "plain"
+def test_the_plan_of_a_shape_fixes_its_splits() -> None:
+    plan = default_plan(2560, 10240, form="tma")
+    assert plan.splits == 4
+    assert plan.split_k(10240) * plan.splits >= 10240
+    assert plan.split_k(10240) % 128 == 0
+    assert default_plan(2560, 10240, form="tma", whole=True).splits == 1
     assert default_plan(262144, 2560, form="tma").splits == 1
+    assert plan_for("some other device", 2560, 10240).form == "plain"
+    assert plan_for(H200, 123, 456).form == "tma"
     assert len(fingerprint()) == 16
     with pytest.raises(ValueError, match="at least 64 rows"):
-        Tile(32, 64, 4, 3)
+        Tile(32, 64, 64, 4, 3)
+    with pytest.raises(ValueError, match="does not divide"):
+        Tile(64, 64, 96, 4, 3)
+
+
+def test_a_tile_is_found_for_every_number_of_rows() -> None:
+    few, many = TILES[0][1], TILES[1][1]
+    assert [PLAN.tile(rows) for rows in (1, 64, 65, 1 << 40)] == [few, few, many, many]
+    for plan in TABLE.values():
+        most = [rows for rows, _ in plan.tiles]
+        assert most == sorted(most)

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +15,7 @@ import pytest
 
 from ops.gpu import same_bits, session, traces, tune
 from ops.gpu.steps import STEPS, Step
-from photocall_engine.kernels.matmul_table import MatmulPlan
+from photocall_engine.kernels.matmul_table import Tile
 
 
 def step(name: str, code: str, limit_s: float = 20.0) -> Step:
@@ -104,41 +104,52 @@ def test_a_trace_counts_overlapping_kernels_once_and_gaps_by_length() -> None:
 
 @dataclass
 class FakeClock:
-    """cuBLAS takes 1; a plan takes longer the further it is from the one that is best."""
+    """cuBLAS takes 10 us; four splits are best, walking is slow, tiles of 256 columns do not fit, and tiles of 32
+    columns give other bits than the rest."""
 
-    best: MatmulPlan
+    def library(self, m: int) -> float:
+        return 10.0
 
-    def seconds(self, m: int, plan: MatmulPlan | None) -> float:
-        if plan is None:
-            return 1.0
-        if plan.form == "plain":
+    def micro(self, m: int, splits: int, tile: Tile) -> float:
+        if tile.block_n == 256:
             raise RuntimeError("out of shared memory")
-        tile, wanted = (plan.few, self.best.few) if m <= plan.few_rows else (plan.many, self.best.many)
-        return 1.0 + abs(plan.splits - self.best.splits) + (plan.block_k != self.best.block_k) + (tile != wanted)
+        return 12.0 + (splits != 4) + 10 * (tile.walk != "no") + abs(tile.block_n - (32 if m < 64 else 128)) / 64
 
-    def same_bits(self, plan: MatmulPlan) -> bool:
-        return plan != self.best
-
-
-def test_the_tuner_finds_the_best_plan_and_says_what_could_not_run() -> None:
-    sums = next(plan for plan in tune.sum_plans(2560, 10240) if (plan.splits, plan.block_k) == (4, 128))
-    best = replace(sums, few=tune.FEW_TILES[1], many=tune.MANY_TILES[2])
-    prepared: list[int] = []
-    found = tune.propose(2560, 10240, FakeClock(best), lambda plans: prepared.append(len(plans)))
-    assert found["plan"]["splits"] == 4
-    assert found["plan"]["few"] == {"block_m": 64, "block_n": 32, "warps": 4, "stages": 4}
-    assert found["plan"]["many"]["block_n"] == 256
-    assert found["score"] == 1.0
-    assert found["same_bits"] is False
-    assert "RuntimeError" in found["failed"][0]
-    assert sum(prepared) <= 40  # each is compiled for every weight shape
+    def bits(self, m: int, splits: int, tile: Tile) -> str:
+        return f"{splits} {tile.block_n == 32}"
 
 
-def test_the_tuner_knows_every_linear_of_the_decoder() -> None:
-    assert set(tune.weight_shapes("31b")) == {(16384, 5376), (5376, 8192), (18432, 5376), (5376, 16384),
-        (43008, 5376), (5376, 21504)}  # fmt: skip
-    e4b = set(tune.weight_shapes("e4b"))
-    assert {(20480, 2560), (2560, 10240), (256, 2560), (2560, 256), (256 * 42, 2560), (3072, 2560)} <= e4b
+def test_the_tuner_chooses_splits_for_all_rows_and_tiles_that_keep_the_bits() -> None:
+    use = tune.Use("product", 2560, 10240, (1, 64, 512), (1, 2, 4))
+    found = json.loads(json.dumps(tune.measure(use, FakeClock())))
+    assert "out of shared memory" in next(iter(found["failed"].values()))
+    plan = tune.choose(found)
+    assert plan is not None
+    assert plan.splits == 4
+    assert plan.tile(1).block_n == 16  # 32 would be faster, with other bits
+    assert plan.tile(64).block_n == plan.tile(9999).block_n == 128
+    assert 'MatmulPlan("tma", 4, (' in tune.table([found])
+    walked = [one for one in found["tried"] if one["tile"]["walk"] == "flat"]
+    assert {tuple(one["us"]) for one in walked} == {("512",), ()}
+    assert "512: 12.0/10.0" in tune.table([found])
+
+
+def test_the_tuner_says_where_nothing_runs() -> None:
+    found = {"kind": "gate", "n": 8, "k": 8, "rows": [1], "splits": [1], "cublas_us": {"1": 1.0}, "tried": []}
+    assert tune.choose(found) is None
+    assert "nothing could run" in tune.table([found])
+
+
+def test_the_tuner_knows_every_product_of_the_decoder_and_the_tower() -> None:
+    def shapes(model: str) -> set[tuple[str, int, int]]:
+        return {(use.kind, use.n, use.k) for use in tune.uses(model)}
+
+    assert shapes("31b") >= {("product", 16384, 5376), ("product", 5376, 8192), ("product", 18432, 5376),
+        ("product", 5376, 16384), ("pair", 43008, 5376), ("product", 5376, 21504), ("product", 3456, 1152)}  # fmt: skip
+    assert shapes("e4b") >= {("pair", 20480, 2560), ("product", 2560, 10240), ("gate", 256, 2560),
+        ("product", 2560, 256), ("product", 256 * 42, 2560), ("product", 3072, 2560)}  # fmt: skip
+    split = {(use.n, use.k): use.splits for use in tune.uses("e4b")}
+    assert (split[2560, 10240], split[2560, 256], split[3072, 2560]) == ((1, 2, 4), (1,), (1,))
 
 
 def test_the_same_requests_in_any_company_have_the_same_answers() -> None:

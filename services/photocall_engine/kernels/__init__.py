@@ -47,6 +47,16 @@ class Kernels(Protocol):
     def linear(self, x: torch.Tensor, weight: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
         """x [R, K] @ weight [N, K]^T, in x's type or `out_dtype`."""
 
+    def unfinished(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """`linear` for `norm_add` alone: [R, N], or parts float32[S, R, N] that are still to be added up in order."""
+
+    def gated(self, x: torch.Tensor, weight: torch.Tensor, let_through: torch.Tensor | None = None) -> torch.Tensor:
+        """gelu(gate) * up [R, W], gelu by its tanh approximation; the bits of the linear and the gate one by one.
+
+        Gate and up are the halves of x @ weight [2 * W, K]^T; or the gate is x @ weight [W, K]^T and `let_through`
+        [R, W], which may be a slice of wider rows, is up.
+        """
+
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
         """x / rms(x) over the last dimension in float32, times `weight` where there is one."""
 
@@ -60,10 +70,10 @@ class Kernels(Protocol):
         scalar: torch.Tensor | None = None,
         next_weight: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(residual + rms_norm(x)) * scalar, and the rms_norm of that with `next_weight` (itself without one)."""
+        """(residual + rms_norm(x)) * scalar, and the rms_norm of that with `next_weight` (itself without one).
 
-    def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        """gelu(gate) * up, gelu by its tanh approximation. Both may be slices of wider rows."""
+        x [R, N], or what `unfinished` left.
+        """
 
     def embed(
         self, tokens: torch.Tensor, table: torch.Tensor, scale: float, soft_idx: torch.Tensor, arena: torch.Tensor

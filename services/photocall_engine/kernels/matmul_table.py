@@ -1,8 +1,8 @@
 """How each weight shape is multiplied, by device: what a row's bits depend on, so it is data in the repository.
 
-Nothing is tuned while serving. A plan fixes the K splits and the K block of a weight shape, for every number of rows;
-`few` and `many` differ in tile shape only, never in the order in which a row's products are added. No entry has been
-measured yet: shapes without one follow `default_plan`, a function of the shape alone.
+Nothing is tuned while serving. A plan fixes into how many sums K is cut; that alone decides in which order a row's
+products are added. Which tile of the output a program makes, and in steps of how many values of K, follows the number
+of rows and never changes a bit (`ops/gpu/tune.py` and the tests on the device compare them).
 """
 
 from __future__ import annotations
@@ -13,53 +13,67 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["plain", "tma"]
+Walk: TypeAlias = Literal["no", "flat", "special"]
+
+SPLIT_STEP = 128  # a split begins at a multiple of it, and every block_k divides it
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of the output that one program makes. 64 rows at least, so that one row takes the same matrix
-    instruction (wgmma m64) as a thousand."""
+    """The part of the output that one program makes, `block_k` values of K at a time. 64 rows at least, so that one
+    row takes the same matrix instruction (wgmma m64) as a thousand. `walk`: each tile has a program of
+    its own (no), or as many programs as the device has processors walk the tiles, with the next one's loads under way
+    (flat), or with warps of their own that load (special)."""
 
     block_m: int
     block_n: int
+    block_k: int
     warps: int
     stages: int
+    walk: Walk = "no"
 
     def __post_init__(self) -> None:
         if self.block_m < 64:
             raise ValueError(f"block_m={self.block_m}: a tile has at least 64 rows")
+        if SPLIT_STEP % self.block_k:
+            raise ValueError(f"block_k={self.block_k} does not divide {SPLIT_STEP}")
 
 
 @dataclass(frozen=True, slots=True)
 class MatmulPlan:
-    """One weight shape. `tma` is the persistent form with tensor descriptors (Hopper), `plain` the fallback."""
+    """One weight shape. `tma` loads through tensor descriptors (Hopper), `plain` is the fallback."""
 
     form: Form
-    block_k: int
     splits: int  # K is cut into this many sums, added in ascending order
-    few: Tile  # each split is a program of its own; up to `few_rows` rows
-    many: Tile  # a program walks all splits of its tile
-    few_rows: int = 256
+    tiles: tuple[tuple[int, Tile], ...]  # (up to how many rows, tile), ascending; the last one serves any number
+    apart_rows: int = 128  # up to here each split has programs of its own
 
-    def blocks_per_split(self, k: int) -> int:
-        """K blocks of one split; the last split may have fewer."""
-        blocks = -(-k // self.block_k)
-        return -(-blocks // self.splits)
+    def tile(self, rows: int) -> Tile:
+        """For a number of rows."""
+        return next((tile for most, tile in self.tiles if rows <= most), self.tiles[-1][1])
+
+    def split_k(self, k: int) -> int:
+        """Values of K in one split, a multiple of SPLIT_STEP; the last split may have fewer."""
+        steps = -(-k // SPLIT_STEP)
+        return -(-steps // self.splits) * SPLIT_STEP
 
 
 H200 = "NVIDIA H200"
 TABLE: Mapping[tuple[str, int, int], MatmulPlan] = {}  # (device, N, K): entries come from measurements
 
 
-def plan_for(device: str, n: int, k: int) -> MatmulPlan:
-    """The plan for a weight [n, k] on a device, by its name as CUDA reports it; other names take the plain form."""
-    return TABLE.get((device, n, k)) or default_plan(n, k, form="tma" if device == H200 else "plain")
+def plan_for(device: str, n: int, k: int, *, whole: bool = False) -> MatmulPlan:
+    """The plan for a weight [n, k] on a device, by its name as CUDA reports it; other names take the plain form.
+
+    `whole`: its sums are finished in the product itself (gates), so K is not cut.
+    """
+    return TABLE.get((device, n, k)) or default_plan(n, k, form="tma" if device == H200 else "plain", whole=whole)
 
 
-def default_plan(n: int, k: int, *, form: Form) -> MatmulPlan:
-    """Splits until the tiles of one row block fill 132 multiprocessors, none shorter than 512 values of K."""
-    splits = max(1, min(132 // -(-n // 64), k // 512, 8))
-    return MatmulPlan(form, 64, splits, few=Tile(64, 64, warps=4, stages=5), many=Tile(128, 128, warps=8, stages=4))
+def default_plan(n: int, k: int, *, form: Form, whole: bool = False) -> MatmulPlan:
+    """Splits until the tiles of one row block fill 132 processors, none shorter than 1,024 values of K."""
+    splits = 1 if whole else max(1, min(264 // -(-n // 64), k // 1024, 4))
+    return MatmulPlan(form, splits, ((256, Tile(64, 64, 64, 4, 5)), (1 << 31, Tile(128, 128, 64, 8, 4, walk="flat"))))
 
 
 def fingerprint() -> str:

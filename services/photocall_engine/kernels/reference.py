@@ -149,7 +149,18 @@ class ReferenceKernels:
         expert, share = chosen.indices[:, :top_k], chosen.values[:, :top_k]
         return expert, share / share.sum(-1, keepdim=True) * expert_scale[expert]
 
+    def unfinished(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.linear(x, weight)
+
+    def gated(self, x: torch.Tensor, weight: torch.Tensor, let_through: torch.Tensor | None = None) -> torch.Tensor:
+        product = self.linear(x, weight)
+        if let_through is not None:
+            return self.geglu(product, let_through)
+        width = product.shape[1] // 2
+        return self.geglu(product[:, :width], product[:, width:])
+
     def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+        """gelu(gate) * up. Both may be slices of wider rows."""
         # gelu(x) = x / (1 + exp(-2 sqrt(2/pi) (x + 0.044715 x^3))): the tanh form, as one exp and one division
         turned = gate.square().mul_(-_GELU_CUBIC).add_(-_GELU_LINEAR).mul_(gate).exp_().add_(1.0)
         return (gate * up).div_(turned)

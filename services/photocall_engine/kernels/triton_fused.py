@@ -48,15 +48,17 @@ def norm_add(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(residual + rms_norm(x) * weight) * scalar [R, N], and the rms_norm of that with `next_weight` where given.
 
-    The second is computed from the rounded first: it has the bits of a `rms_norm` of it.
+    x [R, N], or float32[S, R, N]: parts of a product, which are added in ascending order and rounded as the product
+    would have been. The second result is computed from the rounded first: it has the bits of a `rms_norm` of it.
     """
-    rows, width = x.shape
+    rows, width = residual.shape
+    parts = x.shape[0] if x.ndim == 3 else 0
     out = torch.empty_like(residual)
     normed = None if next_weight is None else torch.empty_like(residual)
     block = triton.next_power_of_2(width)
     _norm_add[(rows,)](
-        residual, x, weight, scalar, next_weight, out, normed, x.stride(0), width, eps,
-        BLOCK=block, num_warps=_warps(block),
+        residual, x, weight, scalar, next_weight, out, normed, x.stride(-2), x.stride(0), width, eps,
+        PARTS=parts, BLOCK=block, num_warps=_warps(block),
     )  # fmt: skip
     return out, normed
 
@@ -172,14 +174,21 @@ def _norm(x, weight, out, x_stride, per_row, width, eps, BLOCK: tl.constexpr):
     tl.store(out + (row.to(tl.int64) * per_row + part) * width + n, value.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["part_stride"])
 def _norm_add(
-    residual, x, weight, scalar, next_weight, out, normed, x_stride, width, eps, BLOCK: tl.constexpr
+    residual, x, weight, scalar, next_weight, out, normed, x_stride, part_stride, width, eps,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, BLOCK)
     inside = n < width
-    value = tl.load(x + row * x_stride + n, mask=inside, other=0.0).to(tl.float32)
+    if PARTS == 0:
+        value = tl.load(x + row * x_stride + n, mask=inside, other=0.0).to(tl.float32)
+    else:
+        value = tl.zeros((BLOCK,), tl.float32)
+        for part in tl.static_range(PARTS):
+            value = value + tl.load(x + part * part_stride.to(tl.int64) + row * x_stride + n, mask=inside, other=0.0)
+        value = value.to(out.dtype.element_ty).to(tl.float32)
     w = tl.load(weight + n, mask=inside, other=0.0).to(tl.float32)
     kept = tl.load(residual + row * width + n, mask=inside, other=0.0).to(tl.float32)
     value = tl.fma(value * inverse_rms(value, width, eps), w, kept)

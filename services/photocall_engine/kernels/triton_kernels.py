@@ -25,7 +25,7 @@ from photocall_engine.kernels.triton_attention import (
     rows_of_tile,
     tile_for,
 )
-from photocall_engine.kernels.triton_matmul import matmul
+from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.sizing import PART_ROOM
 from photocall_engine.words import Words
@@ -67,11 +67,30 @@ class TritonKernels:
     ) -> torch.Tensor:
         if self._numerics == "fast" and not isinstance(weight, Fp8Weight):
             return _library_linear(x, weight, out_dtype or x.dtype)
+        return matmul(x, weight, self._plan(weight), programs=self._processors, out_dtype=out_dtype)
+
+    def unfinished(self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight) -> torch.Tensor:
+        if self._numerics == "fast" or isinstance(weight, Fp8Weight):  # scales belong to finished sums
+            return self.linear(x, weight)
+        return unfinished(x, weight, self._plan(weight), programs=self._processors)
+
+    def gated(
+        self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight, let_through: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        if self._numerics == "fast" and not isinstance(weight, Fp8Weight):
+            product = self.linear(x, weight)
+            width = weight.shape[0] // 2
+            if let_through is None:
+                return triton_fused.geglu(product[:, :width], product[:, width:])
+            return triton_fused.geglu(product, let_through)
+        return gated(x, weight, self._plan(weight, whole=True), let_through, programs=self._processors)
+
+    def _plan(self, weight: torch.Tensor | Fp8Weight, *, whole: bool = False) -> MatmulPlan:
         n, k = weight.shape
         plan = self._plans.get((n, k))
         if plan is None:
-            plan = self._plans[n, k] = plan_for(self._device_name, n, k)
-        return matmul(x, weight, plan, programs=self._processors, out_dtype=out_dtype)
+            plan = self._plans[n, k] = plan_for(self._device_name, n, k, whole=whole)
+        return plan
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
         return triton_fused.rms_norm(x, weight, eps)
@@ -88,9 +107,6 @@ class TritonKernels:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         out, normed = triton_fused.norm_add(residual, x, weight, eps, scalar=scalar, next_weight=next_weight)
         return out, out if normed is None else normed
-
-    def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-        return triton_fused.geglu(gate, up)
 
     def embed(
         self, tokens: torch.Tensor, table: torch.Tensor, scale: float, soft_idx: torch.Tensor, arena: torch.Tensor

@@ -2,15 +2,16 @@
 # ruff: noqa: N803 (constants of a kernel are written in capitals)
 """Matrix products whose rows keep their bits whatever the number of rows, in Triton.
 
-K is cut by the plan of the weight's shape (`matmul_table`), each part is summed in K blocks of one size in ascending
-order, and the parts are added in ascending order, starting at zero: by one program for many rows, by `_add_parts` for
-few. No atomics, nothing is tuned at run time, and the number of rows never selects other machine code (Triton would
-specialise an argument that is 1 or a multiple of 16). Two forms: `_plain` loads through pointers, one tile a program;
-`_persistent` walks tiles with tensor descriptors, which Hopper's copy engine loads. So far run in Triton's interpreter
-only, where a matrix product is one rounded sum: that both tile shapes of a plan agree is for the GPU to show.
+K is cut by the plan of the weight's shape (`matmul_table`), each part is summed in ascending order, and the parts are
+added in ascending order. Many rows: a program sums all parts of its tile. Few rows: each part has programs of its own,
+and whoever reads the product adds the parts (`_add_parts`, or a fused kernel behind it). No atomics, nothing is tuned
+at run time, and the number of rows never selects other arithmetic, only the tile (Triton would specialise an argument
+that is 1 or a multiple of 16). Gates are finished in the product: `gated` never writes the two halves.
 """
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 import torch
 import triton
@@ -19,9 +20,18 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_table import MatmulPlan
+from photocall_engine.kernels.triton_math import gelu
 
-_GROUP_M = 8  # row tiles that share a sweep over the weight, for the sake of the L2 cache
+_GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
 _ADD_BLOCK = 1024
+
+
+class _End(IntEnum):
+    """What becomes of a tile's sums."""
+
+    STORE = 0
+    PAIR = 1  # the weight's rows are a gate and what it lets through, one half each
+    GATE = 2  # the weight is a gate alone, what it lets through is given
 
 
 def matmul(
@@ -32,46 +42,92 @@ def matmul(
     programs: int = 132,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """x [M, K] @ weight [N, K]^T: [M, N] in x's type or `out_dtype`. `programs` walk the tiles of the tma form.
+    """x [M, K] @ weight [N, K]^T: [M, N] in x's type or `out_dtype`. `programs` walk the tiles where tiles are walked.
 
     An 8-bit weight is widened to x's type, which is exact, and its scales multiply the finished sums.
     """
+    sums = unfinished(x, weight, plan, programs=programs, out_dtype=out_dtype)
+    if sums.ndim == 2:
+        return sums
     scale = weight.scale if isinstance(weight, Fp8Weight) else None
-    weight = weight.values if isinstance(weight, Fp8Weight) else weight
-    m, k = x.shape
-    n = weight.shape[0]
-    if x.stride(1) != 1 or weight.stride(1) != 1:
-        raise ValueError("matmul takes rows that are contiguous along K")
+    splits, m, n = sums.shape
     out = torch.empty(m, n, dtype=out_dtype or x.dtype, device=x.device)
-    few = m <= plan.few_rows
-    tile = plan.few if few else plan.many
-    apart = few and plan.splits > 1
-    target = torch.empty(plan.splits, m, n, dtype=torch.float32, device=x.device) if apart else out
-    tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, tile.block_n) * (plan.splits if apart else 1)
-    sizes = {
-        "SPLITS": plan.splits, "SPLIT_BLOCKS": plan.blocks_per_split(k), "APART": apart, "BLOCK_M": tile.block_m,
-        "BLOCK_N": tile.block_n, "BLOCK_K": plan.block_k, "GROUP_M": _GROUP_M,
-        "num_warps": tile.warps, "num_stages": tile.stages,
-    }  # fmt: skip
-    if plan.form == "tma" and _descriptors_hold(x) and _descriptors_hold(weight):
-        _persistent[(min(programs, tiles),)](
-            TensorDescriptor.from_tensor(x, [tile.block_m, plan.block_k]),
-            TensorDescriptor.from_tensor(weight, [tile.block_n, plan.block_k]),
-            target, None if apart else scale, m, n, k, tiles, **sizes,
-        )  # fmt: skip
-    else:
-        _plain[(tiles,)](
-            x, weight, target, None if apart else scale, m, n, k, x.stride(0), weight.stride(0),
-            EVEN_K=k % plan.block_k == 0, **sizes,
-        )  # fmt: skip
-    if apart:
-        _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](
-            target, out, scale, m * n, n, SPLITS=plan.splits, BLOCK=_ADD_BLOCK
-        )
+    _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](sums, out, scale, m * n, n, SPLITS=splits, BLOCK=_ADD_BLOCK)
     return out
 
 
-def _descriptors_hold(matrix: torch.Tensor) -> bool:
+def unfinished(
+    x: torch.Tensor,
+    weight: torch.Tensor | Fp8Weight,
+    plan: MatmulPlan,
+    *,
+    programs: int = 132,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`matmul`, or its parts float32[S, M, N] where each has programs of its own; an 8-bit weight's without scales."""
+    n = weight.shape[0]
+    m = x.shape[0]
+    apart = plan.splits > 1 and m <= plan.apart_rows
+    if apart:
+        out = torch.empty(plan.splits, m, n, dtype=torch.float32, device=x.device)
+    else:
+        out = torch.empty(m, n, dtype=out_dtype or x.dtype, device=x.device)
+    _multiply(x, weight, plan, out, None, _End.STORE, apart, programs)
+    return out
+
+
+def gated(
+    x: torch.Tensor,
+    weight: torch.Tensor | Fp8Weight,
+    plan: MatmulPlan,
+    let_through: torch.Tensor | None = None,
+    *,
+    programs: int = 132,
+) -> torch.Tensor:
+    """gelu(gate) * up [M, W] in x's type: gate and up are the halves of x @ weight [2 * W, K]^T, or the gate is
+    x @ weight [W, K]^T and `let_through` [M, W] is up. The bits of a `matmul` followed by a `geglu`."""
+    if plan.splits != 1:
+        raise ValueError(f"a gate is finished in one sum, not in {plan.splits}")
+    end = _End.PAIR if let_through is None else _End.GATE
+    width = weight.shape[0] // 2 if end == _End.PAIR else weight.shape[0]
+    out = torch.empty(x.shape[0], width, dtype=x.dtype, device=x.device)
+    _multiply(x, weight, plan, out, let_through, end, False, programs)
+    return out
+
+
+def _multiply(
+    x: torch.Tensor,
+    weight: torch.Tensor | Fp8Weight,
+    plan: MatmulPlan,
+    out: torch.Tensor,
+    let_through: torch.Tensor | None,
+    end: _End,
+    apart: bool,
+    programs: int,
+) -> None:
+    scale = weight.scale if isinstance(weight, Fp8Weight) and not apart else None
+    values = weight.values if isinstance(weight, Fp8Weight) else weight
+    m, k = x.shape
+    n = out.shape[-1]
+    if x.stride(1) != 1 or values.stride(1) != 1:
+        raise ValueError("matmul takes rows that are contiguous along K")
+    tile = plan.tile(m)
+    block_n = tile.block_n // 2 if end == _End.PAIR else tile.block_n
+    tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, block_n) * (plan.splits if apart else 1)
+    tma = plan.form == "tma" and _descriptor_holds(x) and _descriptor_holds(values)
+    _product[(min(programs, tiles) if tile.walk != "no" else tiles,)](
+        TensorDescriptor.from_tensor(x, [tile.block_m, tile.block_k]) if tma else x,
+        TensorDescriptor.from_tensor(values, [block_n, tile.block_k]) if tma else values,
+        out, let_through, scale, m, n, k, tiles, x.stride(0), values.stride(0),
+        0 if let_through is None else let_through.stride(0), plan.split_k(k) // tile.block_k,
+        SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
+        GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
+        FLAT=tile.walk == "flat", SPECIAL=tile.walk == "special",
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def _descriptor_holds(matrix: torch.Tensor) -> bool:
     """A tensor descriptor needs 16-byte aligned rows."""
     return matrix.data_ptr() % 16 == 0 and matrix.stride(0) * matrix.element_size() % 16 == 0
 
@@ -90,70 +146,105 @@ def _place(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl
 
 
 @triton.jit
+def _load(
+    matrix, stride, first, count, block, k, ROWS: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr,
+    EVEN_K: tl.constexpr,
+):  # fmt: skip
+    """[ROWS, BLOCK_K] of a matrix from row `first` on. What lies past k is zero; rows past the end are anything."""
+    if TMA:
+        block_of = matrix.load([first, block * BLOCK_K])
+    else:
+        row = tl.minimum(first + tl.arange(0, ROWS), count - 1).to(tl.int64)
+        inner = block * BLOCK_K + tl.arange(0, BLOCK_K)
+        place = matrix + row[:, None] * stride + inner[None, :]
+        block_of = tl.load(place) if EVEN_K else tl.load(place, mask=(inner < k)[None, :], other=0.0)
+    return block_of
+
+
+@triton.jit
 def _widened(b, dtype: tl.constexpr):
     """8-bit values in the other operand's type; anything else as it is."""
     return b if b.dtype == dtype else b.to(tl.float32).to(dtype)
 
 
 @triton.jit
-def _store(target, scale, total, split, rows, columns, m, n, APART: tl.constexpr):
-    inside = (rows < m)[:, None] & (columns < n)[None, :]
+def _scaled(total, scale, columns, inside):
     if scale is not None:
-        total = total * tl.load(scale + columns, mask=columns < n, other=0.0)[None, :]
-    base = target + split.to(tl.int64) * m * n if APART else target
-    place = base + rows.to(tl.int64)[:, None] * n + columns[None, :]
-    tl.store(place, total.to(target.dtype.element_ty), mask=inside)
+        total = total * tl.load(scale + columns, mask=inside, other=0.0)[None, :]
+    return total
 
 
-@triton.jit(do_not_specialize=["m"])
-def _plain(
-    x, weight, target, scale, m, n, k, x_stride, w_stride,
-    SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, EVEN_K: tl.constexpr,
+@triton.jit
+def _tile(
+    tile, x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride, split_blocks,
+    SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr,
 ):  # fmt: skip
-    split, tile_m, tile_n = _place(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
-    rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
-    # rows and columns past the end repeat the last one: they are computed and not stored
-    x_place = x + tl.minimum(rows, m - 1).to(tl.int64)[:, None] * x_stride + inner[None, :]
-    w_place = weight + tl.minimum(columns, n - 1).to(tl.int64)[None, :] * w_stride + inner[:, None]
+    split, tile_m, tile_n = _place(tile, m, n, BLOCK_M, BLOCK_N, GROUP_M)
+    row, column = tile_m * BLOCK_M, tile_n * BLOCK_N
+    last = tl.cdiv(k, BLOCK_K)
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    last = tl.cdiv(k, BLOCK_K)
-    for part in range(split, split + 1 if APART else SPLITS):
-        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for block in range(part * SPLIT_BLOCKS, tl.minimum((part + 1) * SPLIT_BLOCKS, last)):
-            if EVEN_K:
-                a = tl.load(x_place + block * BLOCK_K)
-                b = tl.load(w_place + block * BLOCK_K)
-            else:
-                a = tl.load(x_place + block * BLOCK_K, mask=(inner < k - block * BLOCK_K)[None, :], other=0.0)
-                b = tl.load(w_place + block * BLOCK_K, mask=(inner < k - block * BLOCK_K)[:, None], other=0.0)
-            acc = tl.dot(a, _widened(b, a.dtype), acc, input_precision="ieee")
-        total = total + acc
-    _store(target, scale, total, split, rows, columns, m, n, APART)
-
-
-@triton.jit(do_not_specialize=["m", "tiles"])
-def _persistent(
-    x, weight, target, scale, m, n, k, tiles,
-    SPLITS: tl.constexpr, SPLIT_BLOCKS: tl.constexpr, APART: tl.constexpr, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-):  # fmt: skip
-    last = tl.cdiv(k, BLOCK_K)
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        split, tile_m, tile_n = _place(tile + tl.zeros((), tl.int32), m, n, BLOCK_M, BLOCK_N, GROUP_M)
-        total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-        for part in range(split, split + 1 if APART else SPLITS):
+    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    if END == 1:
+        for block in range(last):
+            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = _load(weight, w_stride, column, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            c = _load(weight, w_stride, column + n, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
+            up = tl.dot(a, _widened(c, a.dtype).T, up, input_precision="ieee")
+    elif APART:
+        for block in range(split * split_blocks, tl.minimum((split + 1) * split_blocks, last)):
+            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
+    elif SPLITS == 1:
+        for block in range(last):
+            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
+    else:
+        for part in range(SPLITS):
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            for block in range(part * SPLIT_BLOCKS, tl.minimum((part + 1) * SPLIT_BLOCKS, last)):
-                a = x.load([tile_m * BLOCK_M, block * BLOCK_K])  # zero past the end
-                b = weight.load([tile_n * BLOCK_N, block * BLOCK_K])
+            for block in range(part * split_blocks, tl.minimum((part + 1) * split_blocks, last)):
+                a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+                b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
                 acc = tl.dot(a, _widened(b, a.dtype).T, acc, input_precision="ieee")
             total = total + acc
-        rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
-        columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        _store(target, scale, total, split, rows, columns, m, n, APART)
+    rows = row + tl.arange(0, BLOCK_M)
+    columns = column + tl.arange(0, BLOCK_N)
+    inside = columns < n
+    cells = (rows < m)[:, None] & inside[None, :]
+    total = _scaled(total, scale, columns, inside)
+    if END == 1:
+        up = _scaled(up, scale if scale is None else scale + n, columns, inside)
+        up = up.to(target.dtype.element_ty).to(tl.float32)
+    if END == 2:
+        up = tl.load(other + rows.to(tl.int64)[:, None] * other_stride + columns[None, :], mask=cells, other=0.0)
+        up = up.to(tl.float32)
+    if END != 0:  # rounded as a product that was written would be
+        total = gelu(total.to(target.dtype.element_ty).to(tl.float32)) * up
+    base = target + split.to(tl.int64) * m * n if APART else target
+    tl.store(base + rows.to(tl.int64)[:, None] * n + columns[None, :], total.to(target.dtype.element_ty), mask=cells)
+
+
+@triton.jit(do_not_specialize=["m", "tiles", "split_blocks"])
+def _product(
+    x, weight, target, other, scale, m, n, k, tiles, x_stride, w_stride, other_stride, split_blocks,
+    SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
+    FLAT: tl.constexpr, SPECIAL: tl.constexpr,
+):  # fmt: skip
+    if WALKS:
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT, warp_specialize=SPECIAL):
+            _tile(
+                tile + tl.zeros((), tl.int32), x, weight, target, other, scale, m, n, k, x_stride, w_stride,
+                other_stride, split_blocks, SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+            )  # fmt: skip
+    else:
+        _tile(
+            tl.program_id(0), x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride,
+            split_blocks, SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["size"])

@@ -186,23 +186,23 @@ class TextDecoder:
         """The rest of a layer: the stream behind it, and what the next layer's linears (or the head) read."""
         kernels, eps, weights = self.kernels, self.config.eps, self.weights.layers[layer.index]
         attended = kernels.attend(q, pools.layer(layer.kv_layer), plan)
-        out = kernels.linear(attended.flatten(1), weights.o)
+        out = kernels.unfinished(attended.flatten(1), weights.o)
         hidden, normed = kernels.norm_add(
             hidden, out, weights.post_attention_norm, eps, next_weight=weights.pre_feedforward_norm
         )
-        wide = kernels.linear(normed, weights.gate_up)
-        width = layer.intermediate_size
-        out = kernels.linear(kernels.geglu(wide[:, :width], wide[:, width:]), weights.down)
-        if weights.experts is not None:
-            out = self._with_experts(weights.experts, hidden, out)
+        wide = kernels.gated(normed, weights.gate_up)
+        if weights.experts is None:
+            out = kernels.unfinished(wide, weights.down)
+        else:
+            out = self._with_experts(weights.experts, hidden, kernels.linear(wide, weights.down))
         norm = weights.post_feedforward_norm
         if per_layer is not None:
             assert weights.per_layer_gate is not None
             assert weights.per_layer_projection is not None
             assert weights.per_layer_norm is not None
             hidden, _ = kernels.norm_add(hidden, out, norm, eps)
-            gated = kernels.geglu(kernels.linear(hidden, weights.per_layer_gate), per_layer)
-            out, norm = kernels.linear(gated, weights.per_layer_projection), weights.per_layer_norm
+            gated = kernels.gated(hidden, weights.per_layer_gate, per_layer)
+            out, norm = kernels.unfinished(gated, weights.per_layer_projection), weights.per_layer_norm
         return kernels.norm_add(hidden, out, norm, eps, scalar=weights.scalar, next_weight=self._norm_behind(layer))
 
     def _norm_behind(self, layer: LayerConfig) -> torch.Tensor:
