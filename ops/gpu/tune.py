@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import hashlib
 import json
-import math
 import multiprocessing
 import os
 import statistics
@@ -22,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -31,40 +30,36 @@ import torch
 
 from ops.bench import figures
 from ops.bench.stand import config_of
-from photocall_engine.kernels.matmul_table import H200, MatmulPlan, Tile
+from photocall_engine.kernels.matmul_table import H200, MatmulPlan, Tile, Walk
 from photocall_engine.kernels.triton_matmul import gated, unfinished
 from photocall_engine.model.config import VisionConfig, parse_config
 
 Kind: TypeAlias = Literal["product", "pair", "gate"]
+WALKS: tuple[Walk, ...] = ("no", "flat")
 
-FEW_ROWS = (1, 64, 128)
-MANY_ROWS = (256, 512, 1024, 2048)
+FEW_ROWS = (64, 128, 256, 512)  # fewer are padded to 64
+MANY_ROWS = (1024, 2048)
 TOWER_ROWS = (2560, 15360)  # patches of one picture and of six
-APART_ROWS = 128
 FEW_TILES = tuple(
-    Tile(64, n, k, warps=4, stages=stages)
-    for n, k, stages in (
-        (16, 128, 4), (16, 128, 6), (32, 64, 6), (32, 128, 3), (32, 128, 5), (64, 64, 4), (64, 64, 6), (64, 128, 3),
-        (64, 128, 4), (128, 64, 4), (128, 128, 3),
+    Tile(m, n, k, warps=warps, stages=stages)
+    for m, n, k, warps, stages in (
+        (64, 16, 128, 4, 4), (64, 16, 128, 4, 6), (64, 32, 64, 4, 6), (64, 32, 128, 4, 3), (64, 32, 128, 4, 5),
+        (64, 64, 64, 4, 4), (64, 64, 64, 4, 6), (64, 64, 128, 4, 3), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4),
+        (64, 128, 128, 4, 3), (128, 32, 128, 4, 3), (128, 64, 64, 4, 4), (128, 64, 128, 4, 3), (128, 128, 64, 4, 3),
+        (128, 128, 64, 4, 4), (128, 128, 128, 8, 3), (256, 64, 64, 8, 4), (128, 256, 64, 8, 4),
     )
 )  # fmt: skip
-MANY_TILES = (
-    *(
-        Tile(m, n, 64, warps=warps, stages=stages, walk=walk)
-        for (m, n, warps, stages), walk in product(
-            ((64, 64, 4, 4), (64, 128, 4, 4), (64, 256, 4, 3), (128, 64, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4),
-             (128, 256, 8, 3), (256, 128, 8, 3)), ("no", "flat"),
-        )
-    ),
-    Tile(128, 128, 64, warps=4, stages=4, walk="special"),
-    Tile(128, 256, 64, warps=4, stages=3, walk="special"),
-    Tile(256, 128, 64, warps=4, stages=3, walk="special"),
-)  # fmt: skip
+MANY_TILES = tuple(
+    Tile(m, n, 64, warps=warps, stages=stages, walk=walk)
+    for (m, n, warps, stages), walk in product(
+        ((64, 128, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4), (128, 256, 8, 3), (256, 128, 8, 3)), WALKS
+    )
+)
 SPLITS = (1, 2, 4)
 SHORTEST_SPLIT = 512  # values of K
 SETS_BYTES = 240e6  # of weights that take turns, several times the L2 cache
 MOST_SETS = 128
-SLOW = 1.5  # a tile this much slower than the best at one number of rows is not tried at the next of its kind
+ADD_BYTES_S = 4e12  # parts that are left apart are read once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +75,12 @@ class Use:
 
 @dataclass
 class Tried:
-    """One candidate's microseconds and bits, by number of rows."""
+    """One candidate's microseconds and bits, by number of rows (as JSON writes them)."""
 
     splits: int
     tile: Tile
-    us: dict[int, float] = field(default_factory=dict)
-    bits: dict[int, str] = field(default_factory=dict)
+    us: dict[str, float] = field(default_factory=dict)
+    bits: dict[str, str] = field(default_factory=dict)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -197,42 +192,43 @@ def run(
     use: Use, x: torch.Tensor, weight: torch.Tensor, splits: int, tile: Tile, through: torch.Tensor | None
 ) -> torch.Tensor:
     """The product as the engine makes it."""
-    plan = MatmulPlan("tma", splits, ((1 << 31, tile),), APART_ROWS)
+    plan = MatmulPlan("tma", splits, ((1 << 31, tile),))
     if use.kind == "product":
         return unfinished(x, weight, plan)
     return gated(x, weight, plan, None if through is None else through[: len(x)])
 
 
 def measure(use: Use, clock: Any) -> dict[str, Any]:
-    """Every candidate at every number of rows of a use, but those that fell far behind at the one before."""
+    """Every candidate at every number of rows of a use."""
     tried: dict[tuple[int, Tile], Tried] = {}
     failed: dict[str, str] = {}
-    behind: set[tuple[int, Tile]] = set()
-    library = {m: clock.library(m) for m in use.rows}
+    library = {str(m): clock.library(m) for m in use.rows}
     for m in use.rows:
         for splits, tile in candidates(use, m):
-            if (splits, tile) in behind or str((splits, tile)) in failed:
+            if str((splits, tile)) in failed:
                 continue
             one = tried.setdefault((splits, tile), Tried(splits, tile))
             try:
-                one.us[m], one.bits[m] = clock.micro(m, splits, tile), clock.bits(m, splits, tile)
+                one.us[str(m)], one.bits[str(m)] = clock.micro(m, splits, tile), clock.bits(m, splits, tile)
             except Exception as error:  # too much shared memory, mostly
                 failed[str((splits, tile))] = f"{type(error).__name__}: {error}"[:200]
-        best = min((one.us[m] for one in tried.values() if m in one.us), default=math.inf)
-        behind |= {key for key, one in tried.items() if one.us.get(m, 0.0) > SLOW * best}
     return asdict(use) | {"cublas_us": library, "tried": [asdict(one) for one in tried.values()], "failed": failed}
 
 
 def candidates(use: Use, m: int) -> Iterator[tuple[int, Tile]]:
     """Splits and tiles that are worth timing at a number of rows."""
-    tiles = (FEW_TILES if m <= max(FEW_ROWS) else ()) + (MANY_TILES if m >= max(FEW_ROWS) else ())
+    tiles = (FEW_TILES if m <= max(FEW_ROWS) else ()) + (MANY_TILES if m >= min(MANY_ROWS) // 4 else ())
     least = 32 if use.kind == "pair" else 16  # columns, half of them of the gate: fewer take another instruction
-    return product(use.splits, (tile for tile in tiles if tile.block_n >= least))
+    for splits, tile in product(use.splits, tiles):
+        if tile.block_n >= least:
+            yield splits, tile
+            if splits > 1 and m <= max(FEW_ROWS) and tile.walk == "no":
+                yield splits, replace(tile, apart=True)
 
 
 def compile_all(wanted: Sequence[Use], processes: int) -> None:
     """Fill Triton's cache on the disk from several processes; what cannot be compiled is found out again later."""
-    usual = (FEW_ROWS[0], FEW_ROWS[-1], MANY_ROWS[0], TOWER_ROWS[0])
+    usual = (FEW_ROWS[0], FEW_ROWS[-1], MANY_ROWS[0], TOWER_ROWS[0])  # these have every tile among them
     found = {
         (use.kind, splits, tile, m)
         for use in wanted
@@ -264,18 +260,22 @@ def choose(found: dict[str, Any]) -> MatmulPlan | None:
 
 def _best(found: dict[str, Any], tried: list[Tried]) -> tuple[float, MatmulPlan] | None:
     """The fastest tiles of one number of splits, and their time relative to cuBLAS, averaged over the rows."""
-    usual = Counter(bits for one in tried for bits in one.bits.values()).most_common(1)
+    every = Counter(bits for one in tried for bits in one.bits.values())
     chosen: list[tuple[int, Tile]] = []
     ratios = []
-    for m in (str(m) for m in found["rows"]):
-        fit = [one for one in tried if m in one.us and one.bits[m] == usual[0][0]]  # type: ignore[index, comparison-overlap]
+    for m in map(str, found["rows"]):
+        fit = [one for one in tried if m in one.us and one.bits[m] == every.most_common(1)[0][0]]
         if not fit:
             return None
-        best = min(fit, key=lambda one: one.us[m])  # type: ignore[index]
-        ratios.append(best.us[m] / found["cublas_us"][m])  # type: ignore[index]
-        chosen.append((int(m), best.tile))
+        costs = [one.us[m] + _adding_us(one, int(m), found["n"]) for one in fit]
+        ratios.append(min(costs) / found["cublas_us"][m])
+        chosen.append((int(m), fit[costs.index(min(costs))].tile))
     merged = [chosen[i] for i in range(len(chosen)) if i + 1 == len(chosen) or chosen[i][1] != chosen[i + 1][1]]
-    return statistics.fmean(ratios), MatmulPlan("tma", tried[0].splits, tuple(merged), APART_ROWS)
+    return statistics.fmean(ratios), MatmulPlan("tma", tried[0].splits, tuple(merged))
+
+
+def _adding_us(one: Tried, m: int, n: int) -> float:
+    return 1e6 * 4 * one.splits * m * n / ADD_BYTES_S if one.tile.apart else 0.0
 
 
 def table(found: Sequence[dict[str, Any]]) -> str:

@@ -28,8 +28,8 @@ from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_fused import geglu, norm_add
 from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
 
-TILES = ((64, Tile(64, 32, 64, 4, 3)), (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")))
-PLAN = MatmulPlan("plain", 2, TILES, apart_rows=64)
+TILES = ((64, Tile(64, 32, 64, 4, 3, apart=True)), (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")))
+PLAN = MatmulPlan("plain", 2, TILES)
 WHOLE = MatmulPlan("plain", 1, TILES)
 FORM_NAMES: tuple[Form, ...] = ("plain", "tma")
 FORMS = pytest.mark.parametrize("form", FORM_NAMES)
@@ -68,7 +68,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(form: Form, dtype: tor
     every = matmul(x, weight, plan)
     for start, count in ((0, 1), (149, 1), (60, 17), (3, 64), (20, 65), (7, 130)):
         assert torch.equal(matmul(x[start : start + count], weight, plan, programs=3), every[start : start + count])
-    apart = matmul(x, weight, replace(plan, apart_rows=1000))
+    apart = matmul(x, weight, replace(plan, tiles=TILES[:1]))
     assert torch.equal(apart, every)
 
 

@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Form: TypeAlias = Literal["plain", "tma"]
-Walk: TypeAlias = Literal["no", "flat", "special"]
+Walk: TypeAlias = Literal["no", "flat"]
 
 SPLIT_STEP = 128  # a split begins at a multiple of it, and every block_k divides it
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The part of the output that one program makes, `block_k` values of K at a time. 64 rows at least, so that one
-    row takes the same matrix instruction (wgmma m64) as a thousand. `walk`: each tile has a program of
-    its own (no), or as many programs as the device has processors walk the tiles, with the next one's loads under way
-    (flat), or with warps of their own that load (special)."""
+    """The part of the output that one program makes, `block_k` values of K at a time.
+
+    64 rows at least, so that one row takes the same matrix instruction (wgmma m64) as a thousand.
+
+    walk   each tile has a program of its own (no), or as many programs as the device has processors walk the tiles,
+           with the next one's loads under way (flat)
+    apart  each split has programs of its own, and their sums are added by whoever reads the product
+    """
 
     block_m: int
     block_n: int
@@ -31,6 +35,7 @@ class Tile:
     warps: int
     stages: int
     walk: Walk = "no"
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.block_m < 64:
@@ -46,7 +51,6 @@ class MatmulPlan:
     form: Form
     splits: int  # K is cut into this many sums, added in ascending order
     tiles: tuple[tuple[int, Tile], ...]  # (up to how many rows, tile), ascending; the last one serves any number
-    apart_rows: int = 128  # up to here each split has programs of its own
 
     def tile(self, rows: int) -> Tile:
         """For a number of rows."""
@@ -73,7 +77,8 @@ def plan_for(device: str, n: int, k: int, *, whole: bool = False) -> MatmulPlan:
 def default_plan(n: int, k: int, *, form: Form, whole: bool = False) -> MatmulPlan:
     """Splits until the tiles of one row block fill 132 processors, none shorter than 1,024 values of K."""
     splits = 1 if whole else max(1, min(264 // -(-n // 64), k // 1024, 4))
-    return MatmulPlan(form, splits, ((256, Tile(64, 64, 64, 4, 5)), (1 << 31, Tile(128, 128, 64, 8, 4, walk="flat"))))
+    few = Tile(64, 64, 64, 4, 5, apart=splits > 1)
+    return MatmulPlan(form, splits, ((256, few), (1 << 31, Tile(128, 128, 64, 8, 4, walk="flat"))))
 
 
 def fingerprint() -> str:

@@ -67,7 +67,7 @@ def unfinished(
     """`matmul`, or its parts float32[S, M, N] where each has programs of its own; an 8-bit weight's without scales."""
     n = weight.shape[0]
     m = x.shape[0]
-    apart = plan.splits > 1 and m <= plan.apart_rows
+    apart = plan.splits > 1 and plan.tile(m).apart
     if apart:
         out = torch.empty(plan.splits, m, n, dtype=torch.float32, device=x.device)
     else:
@@ -122,7 +122,6 @@ def _multiply(
         0 if let_through is None else let_through.stride(0), plan.split_k(k) // tile.block_k,
         SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
         GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
-        FLAT=tile.walk == "flat", SPECIAL=tile.walk == "special",
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
@@ -232,10 +231,9 @@ def _product(
     x, weight, target, other, scale, m, n, k, tiles, x_stride, w_stride, other_stride, split_blocks,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
-    FLAT: tl.constexpr, SPECIAL: tl.constexpr,
 ):  # fmt: skip
     if WALKS:
-        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT, warp_specialize=SPECIAL):
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
             _tile(
                 tile + tl.zeros((), tl.int32), x, weight, target, other, scale, m, n, k, x_stride, w_stride,
                 other_stride, split_blocks, SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
