@@ -95,15 +95,19 @@ def _number(value: float | None) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Date, device, versions and commit, as every file of figures begins."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    """Date, device, versions and commit, as every file of figures begins. A copy without its history says in COMMIT
+    which one it is."""
+    said = os.environ.get("COMMIT", "")
+    if not said:
+        git = ["git", "rev-parse", "--short", "HEAD"]
+        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": _version("triton"),
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": said or "unknown",
     }
 
 

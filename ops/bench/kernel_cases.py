@@ -16,7 +16,8 @@ import torch
 from ops.bench import vision_cases as vision
 from photocall_engine.kernels import HEADER, HeadShape
 from photocall_engine.kernels import triton_fused as fused
-from photocall_engine.kernels.matmul_table import H200, plan_for
+from photocall_engine.kernels.matmul_h200 import H200
+from photocall_engine.kernels.matmul_table import plan_for
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows

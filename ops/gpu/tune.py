@@ -1,4 +1,4 @@
-"""Times the matrix products of each weight shape in every tile, and chooses entries for `kernels/matmul_table.py`.
+"""Times the matrix products of each weight shape in every tile, and chooses entries for `kernels/matmul_h200.py`.
 
 A plan fixes into how many sums K is cut, for every number of rows, and tiles by number of rows. For each weight shape
 every candidate of splits and tile is timed at few and many rows, as captured replays over weights that take turns so
@@ -30,7 +30,8 @@ import torch
 
 from ops.bench import figures
 from ops.bench.stand import config_of
-from photocall_engine.kernels.matmul_table import H200, MatmulPlan, Tile, Walk
+from photocall_engine.kernels.matmul_h200 import H200
+from photocall_engine.kernels.matmul_plan import MatmulPlan, Tile, Walk
 from photocall_engine.kernels.triton_matmul import gated, unfinished
 from photocall_engine.model.config import VisionConfig, parse_config
 
@@ -52,7 +53,7 @@ FEW_TILES = tuple(
 MANY_TILES = tuple(
     Tile(m, n, 64, warps=warps, stages=stages, walk=walk)
     for (m, n, warps, stages), walk in product(
-        ((64, 128, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4), (128, 256, 8, 3), (256, 128, 8, 3)), WALKS
+        ((64, 64, 4, 4), (64, 128, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4), (128, 256, 8, 3), (256, 128, 8, 3)), WALKS
     )
 )
 SPLITS = (1, 2, 4)
@@ -118,7 +119,7 @@ def uses(model: str) -> Iterator[Use]:
     """Every product of the decoder and the tower as it is made, the heaviest first."""
     config = parse_config(config_of(model))
     text, vision = config.text, config.vision
-    every, many = (*FEW_ROWS, *MANY_ROWS), MANY_ROWS
+    every = (*FEW_ROWS, *MANY_ROWS)
     found: dict[tuple[Kind, int, int], Use] = {}
 
     def add(kind: Kind, n: int, k: int, rows: tuple[int, ...], splits: tuple[int, ...] = (1,)) -> None:
@@ -134,7 +135,7 @@ def uses(model: str) -> Iterator[Use]:
     if text.per_layer_size:
         add("gate", text.per_layer_size, text.hidden_size, every)
         add("product", text.hidden_size, text.per_layer_size, every)
-        add("product", text.per_layer_size * len(text.layers), text.hidden_size, many)
+        add("product", text.per_layer_size * len(text.layers), text.hidden_size, every)
     if isinstance(vision, VisionConfig):
         width, wide = vision.hidden_size, vision.intermediate_size
         add("product", 3 * width, width, TOWER_ROWS)

@@ -11,7 +11,7 @@ from tests.engine.interpreter import DEVICE
 
 # isort: split
 from photocall_engine.kernels.fp8 import LARGEST, Fp8Weight
-from photocall_engine.kernels.matmul_table import Form
+from photocall_engine.kernels.matmul_plan import Form
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_fused import geglu
 from photocall_engine.kernels.triton_matmul import gated, matmul

@@ -14,16 +14,9 @@ import torch
 from tests.engine.interpreter import DEVICE, ON_GPU
 
 # isort: split
-from photocall_engine.kernels.matmul_table import (
-    H200,
-    TABLE,
-    Form,
-    MatmulPlan,
-    Tile,
-    default_plan,
-    fingerprint,
-    plan_for,
-)
+from photocall_engine.kernels.matmul_h200 import H200
+from photocall_engine.kernels.matmul_plan import Form, MatmulPlan, Tile
+from photocall_engine.kernels.matmul_table import TABLE, default_plan, fingerprint, plan_for
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_fused import geglu, norm_add
 from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished

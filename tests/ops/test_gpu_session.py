@@ -15,7 +15,7 @@ import pytest
 
 from ops.gpu import same_bits, session, traces, tune
 from ops.gpu.steps import STEPS, Step
-from photocall_engine.kernels.matmul_table import Tile
+from photocall_engine.kernels.matmul_plan import Tile
 
 
 def step(name: str, code: str, limit_s: float = 20.0) -> Step:

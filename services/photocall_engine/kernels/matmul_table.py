@@ -9,61 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
-Form: TypeAlias = Literal["plain", "tma"]
-Walk: TypeAlias = Literal["no", "flat"]
+from photocall_engine.kernels.matmul_h200 import H200, TILES
+from photocall_engine.kernels.matmul_plan import Form, MatmulPlan, Tile
 
-SPLIT_STEP = 128  # a split begins at a multiple of it, and every block_k divides it
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The part of the output that one program makes, `block_k` values of K at a time.
-
-    64 rows at least, so that one row takes the same matrix instruction (wgmma m64) as a thousand.
-
-    walk   each tile has a program of its own (no), or as many programs as the device has processors walk the tiles,
-           with the next one's loads under way (flat)
-    apart  each split has programs of its own, and their sums are added by whoever reads the product
-    """
-
-    block_m: int
-    block_n: int
-    block_k: int
-    warps: int
-    stages: int
-    walk: Walk = "no"
-    apart: bool = False
-
-    def __post_init__(self) -> None:
-        if self.block_m < 64:
-            raise ValueError(f"block_m={self.block_m}: a tile has at least 64 rows")
-        if SPLIT_STEP % self.block_k:
-            raise ValueError(f"block_k={self.block_k} does not divide {SPLIT_STEP}")
-
-
-@dataclass(frozen=True, slots=True)
-class MatmulPlan:
-    """One weight shape. `tma` loads through tensor descriptors (Hopper), `plain` is the fallback."""
-
-    form: Form
-    splits: int  # K is cut into this many sums, added in ascending order
-    tiles: tuple[tuple[int, Tile], ...]  # (up to how many rows, tile), ascending; the last one serves any number
-
-    def tile(self, rows: int) -> Tile:
-        """For a number of rows."""
-        return next((tile for most, tile in self.tiles if rows <= most), self.tiles[-1][1])
-
-    def split_k(self, k: int) -> int:
-        """Values of K in one split, a multiple of SPLIT_STEP; the last split may have fewer."""
-        steps = -(-k // SPLIT_STEP)
-        return -(-steps // self.splits) * SPLIT_STEP
-
-
-H200 = "NVIDIA H200"
-TABLE: Mapping[tuple[str, int, int], MatmulPlan] = {}  # (device, N, K): entries come from measurements
+TABLE: Mapping[tuple[str, int, int], MatmulPlan] = TILES  # (device, N, K): entries come from measurements
 
 
 def plan_for(device: str, n: int, k: int, *, whole: bool = False) -> MatmulPlan:

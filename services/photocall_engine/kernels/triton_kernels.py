@@ -13,7 +13,8 @@ import torch
 
 from photocall_engine.kernels import HeadShape, Numerics, triton_experts, triton_fused, triton_lm_head, triton_pick
 from photocall_engine.kernels.fp8 import Fp8Weight
-from photocall_engine.kernels.matmul_table import MatmulPlan, fingerprint, plan_for
+from photocall_engine.kernels.matmul_plan import MatmulPlan
+from photocall_engine.kernels.matmul_table import fingerprint, plan_for
 from photocall_engine.kernels.split_plan import plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kernels.triton_attention import (

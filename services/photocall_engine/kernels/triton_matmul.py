@@ -19,7 +19,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from photocall_engine.kernels.fp8 import Fp8Weight
-from photocall_engine.kernels.matmul_table import MatmulPlan
+from photocall_engine.kernels.matmul_plan import MatmulPlan
 from photocall_engine.kernels.triton_math import gelu
 
 _GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
