@@ -172,5 +172,6 @@ def create_app(
         exception_handlers={HTTPException: http_exception},
         lifespan=lifespan,
     )
+    app.router.redirect_slashes = False  # a redirect is an error to clients of the synchronous shapes
     app.state.services = parts
     return app

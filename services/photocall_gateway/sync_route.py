@@ -29,7 +29,8 @@ from photocall_gateway.services import Services, owner, services
 from photocall_gateway.uploads import MAX_KEY, idempotency_key
 from photocall_gateway.waiting import ended, wait_for
 
-LEAST_WAIT_S = 0.5  # even for a body that took long to arrive
+LEAST_WAIT_S = 0.2  # even for a body that took long to arrive
+REFUSAL_S = 0.5  # of the time is left for a last look and a refusal: it has arrived when the time is over
 INLINE_PARSE_BYTES = 1 << 16  # a larger body is parsed in a thread, so that nobody else waits for it
 
 
@@ -55,10 +56,10 @@ async def answered(request: Request, shape: Shape) -> Response:
     s.dispatcher.check_model(parsed)
     if prefers_async(request):
         return await _accepted(request, s, shape, parsed, key)
-    wait_s = max(LEAST_WAIT_S, s.settings.sync_wait_s - (time.monotonic() - started))
+    wait_s = max(LEAST_WAIT_S, s.settings.sync_wait_s - REFUSAL_S - (time.monotonic() - started))
     work = s.sync_calls.answer(parsed, shape=shape.name, owner=owner(request), wait_s=wait_s, key=key)
     try:
-        async with asyncio.timeout(wait_s + 1.0):  # a store that hangs is no reason to keep the caller longer
+        async with asyncio.timeout(wait_s + REFUSAL_S):  # a store that hangs is no reason to keep the caller longer
             record = await while_connected(request, work)
     except TimeoutError as error:
         raise CodedError("unavailable", "The store does not answer") from error
