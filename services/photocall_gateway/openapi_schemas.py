@@ -6,6 +6,7 @@ from typing import get_args
 
 from photocall.answers import Answer
 from photocall.errors import TABLE
+from photocall.grid import BUDGETS
 from photocall.jobs import JobStatus
 from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
 from photocall.webhooks import JOB_EVENTS
@@ -109,6 +110,7 @@ SCHEMAS: dict[str, Schema] = {
         ("state", "questions"),
         **_REQUEST_FIELDS,
         priority={"enum": ["interactive", "batch"], "default": "interactive"},
+        budget={"enum": [*BUDGETS, None], "description": "Soft tokens of each picture; more shows more of it."},
         deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
         metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
         webhook={"oneOf": [ref("Webhook"), {"type": "null"}]},

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from photocall.addresses import BadUrl, parse_url
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
+from photocall.grid import BUDGETS
 from photocall.jobs import Webhook
 from photocall.questions import Box, InvalidField, Json, Loc, Question, parse_questions
 from photocall.webhooks import JOB_EVENTS
@@ -22,7 +23,7 @@ from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture, Remote
 
-_NOT_YET = ("budget", "order", "calibration")  # fields of a native job that change its answer
+_NOT_YET = ("order", "calibration")  # fields of a native job that change its answer
 MAX_METADATA = 16
 
 
@@ -44,6 +45,7 @@ class JobOptions:
     deadline_s: float | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     webhook: Webhook | None = None
+    budget: int | None = None
 
 
 def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
@@ -57,6 +59,10 @@ def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parsed
     raw, parts = open_body(body, limits)
     options = replace(_options(raw, max_deadline_s), webhook=webhook_of(raw.get("webhook"), limits))
     request, digest = _request(raw, parts, limits, native=True)
+    _none_nested(raw["questions"])
+    if options.budget is not None:
+        request = replace(request, ask=replace(request.ask, budget=options.budget))
+        digest.update(f"budget {options.budget}".encode())
     digest.update(repr((options.priority, options.deadline_s, sorted(options.metadata.items()))).encode())
     if options.webhook is not None:
         digest.update(repr(options.webhook).encode())
@@ -80,6 +86,8 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
     raw, parts = open_body(body, limits)
     if raw.get("webhook") is not None:
         raise InvalidField(("webhook",), "A turn has no webhook: follow the session's events", "unsupported_field")
+    if raw.get("budget") is not None:  # an evicted transcript is prepared again, and must come out the same
+        raise InvalidField(("budget",), "A turn has none: pictures of a session are all alike", "unsupported_field")
     options = _options({name: raw.get(name) for name in ("deadline_s", "metadata", *_NOT_YET)}, max_deadline_s)
     remember = raw.get("remember")
     if remember is not None and not isinstance(remember, bool):
@@ -207,8 +215,20 @@ def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
         raise InvalidField(("deadline_s",), "Expected a number of seconds", "float_type")
     if deadline is not None and not 0 < deadline <= max_deadline_s:
         raise InvalidField(("deadline_s",), f"Expected above 0, at most {max_deadline_s:g}", "out_of_range")
-    metadata = raw.get("metadata")
-    return JobOptions(priority, None if deadline is None else float(deadline), metadata_of(metadata))
+    budget = raw.get("budget")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget not in BUDGETS):
+        raise InvalidField(("budget",), f"Expected one of {', '.join(map(str, BUDGETS))}", "literal_error")
+    deadline_s = None if deadline is None else float(deadline)
+    return JobOptions(priority, deadline_s, metadata_of(raw.get("metadata")), budget=budget)
+
+
+def _none_nested(questions: Json) -> None:
+    """What changes an answer and stands in a question instead of beside all of them is not ignored in silence."""
+    for name, question in questions.items() if isinstance(questions, Mapping) else ():
+        for field_name in ("budget", *_NOT_YET):
+            if isinstance(question, Mapping) and question.get(field_name) is not None:
+                msg = "Stands beside `questions`, and holds for all of them"
+                raise InvalidField(("questions", name, field_name), msg, "unsupported_field")
 
 
 def webhook_of(raw: Json, limits: Limits, events: Collection[str] = JOB_EVENTS) -> Webhook | None:

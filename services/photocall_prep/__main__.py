@@ -61,7 +61,7 @@ def compose(settings: PrepSettings) -> PrepWorker:
     worker = PrepWorker(client, PrepQueues(client, wire), name)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings)
-    shelf = PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash)
+    shelf = PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash, config.allowed)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
         images,

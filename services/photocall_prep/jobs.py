@@ -141,11 +141,11 @@ class Preparer:
     def _fetch(self, ask: Ask, url: str) -> bytes:
         name = next(key for key, value in ask.assets.items() if value == url)
         if self._fetcher is None:
-            raise _Refusal("image_url_refused", f"image {name} is a URL, and none is fetched here", name)
+            raise _of_picture("image_url_refused", f"image {name} is a URL, and none is fetched here", name)
         try:
             return self._fetcher.fetch(url)
         except ImageRefused as refused:
-            raise _Refusal(refused.code, f"cannot fetch image {name}: {refused.reason}", name) from refused
+            raise _of_picture(refused.code, f"cannot fetch image {name}: {refused.reason}", name) from refused
 
     def _stored(self, sha256: str, data: bytes, owner: str) -> bool:
         try:
@@ -158,14 +158,15 @@ class Preparer:
     def _prepare_all(self, record: JobRecord, keeper: LeaseKeeper) -> list[dict[str, Any]] | None:
         """Describe each distinct picture, in the record's order; None when the work is to stop here."""
         described: list[dict[str, Any]] = []
+        budget = self._budget(record)
         for sha256 in record.images:
             if keeper.lost or self._stopping():
                 return None
-            grid = self._shelf.find(sha256) or self._prepare_one(record, sha256)
+            grid = self._shelf.find(sha256, budget) or self._prepare_one(record, sha256, budget)
             described.append(
                 {
                     "sha256": sha256,
-                    "blob_key": self._shelf.key(sha256),
+                    "blob_key": self._shelf.key(sha256, budget),
                     "grid_height": grid.height,
                     "grid_width": grid.width,
                     "num_soft": grid.num_soft,
@@ -173,17 +174,26 @@ class Preparer:
             )
         return described
 
-    def _prepare_one(self, record: JobRecord, sha256: str) -> Grid:
+    def _budget(self, record: JobRecord) -> int:
+        """Soft tokens that each picture of the job may take."""
+        asked = Ask.from_content(unpack(record.ask)).budget
+        if asked is None or asked in self._shelf.allowed:
+            return asked or self._shelf.budget
+        allowed = ", ".join(map(str, self._shelf.allowed))
+        message = f"a budget of {asked} soft tokens is none of this model's: {allowed}"
+        raise _Refusal("budget_unsupported", message, budget=asked, allowed=list(self._shelf.allowed), loc=["budget"])
+
+    def _prepare_one(self, record: JobRecord, sha256: str, budget: int) -> Grid:
         data = self._images.get(sha256)
         name = _name(record, sha256)
         if data is None:
-            raise _Refusal("image_lost", f"the bytes of image {name} are gone", name, sha256)
+            raise _of_picture("image_lost", f"the bytes of image {name} are gone", name, sha256)
         failpoints.reach("prep.decode")
         try:
-            prepared = self._prep.prepare(data, self._shelf.budget)
+            prepared = self._prep.prepare(data, budget)
         except ImageRefused as refused:
-            raise _Refusal(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
-        self._shelf.put(sha256, prepared)
+            raise _of_picture(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
+        self._shelf.put(sha256, budget, prepared)
         return prepared.grid
 
     def _insist(self, keeper: LeaseKeeper, write: Callable[[], bool]) -> bool:
@@ -199,12 +209,17 @@ class Preparer:
 
 
 class _Refusal(Exception):
-    """One picture fails its job."""
+    """The job cannot be prepared."""
 
-    def __init__(self, code: str, message: str, asset: str, sha256: str | None = None) -> None:
+    def __init__(self, code: str, message: str, **data: Any) -> None:
         super().__init__(message)
-        known = {} if sha256 is None else {"sha256": sha256}
-        self.outcome = Refused(code, message, {"asset": asset, **known, "loc": ["assets", asset]})
+        self.outcome = Refused(code, message, data)
+
+
+def _of_picture(code: str, message: str, asset: str, sha256: str | None = None) -> _Refusal:
+    """One picture fails its job."""
+    known = {} if sha256 is None else {"sha256": sha256}
+    return _Refusal(code, message, asset=asset, **known, loc=["assets", asset])
 
 
 def _summary(outcome: list[dict[str, Any]] | Refused | None) -> str:

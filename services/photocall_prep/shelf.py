@@ -6,6 +6,7 @@ A blob is bare patches; its grid lies beside it in a small blob of its own. Eith
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from photocall.blobs import BlobStore
 from photocall.grid import PATCH_BYTES, Grid
@@ -16,35 +17,43 @@ _GRID = struct.Struct(">HH")
 
 
 class PatchShelf:
-    """The blobs of one checkpoint's pictures at one budget."""
+    """The blobs of one checkpoint's pictures.
 
-    def __init__(self, blobs: BlobStore, budget: int, processor_hash: str) -> None:
+    `budget`: soft tokens of a picture unless its request says otherwise; `allowed`: what it may say, where nothing is
+    given `budget` alone.
+    """
+
+    def __init__(self, blobs: BlobStore, budget: int, processor_hash: str, allowed: Sequence[int] = ()) -> None:
         self._blobs = blobs
         self.budget = budget
+        self.allowed = tuple(allowed) or (budget,)
         self._processor_hash = processor_hash
 
-    def key(self, sha256: str) -> str:
+    def key(self, sha256: str, budget: int) -> str:
         """Under which key the engine finds a picture's patches."""
-        return blob_key(sha256, self.budget, self._processor_hash)
+        return blob_key(sha256, budget, self._processor_hash)
 
-    def find(self, sha256: str) -> Grid | None:
+    def find(self, sha256: str, budget: int) -> Grid | None:
         """The grid of a picture whose patches are there; both count as used then."""
-        packed = self._blobs.get(_grid_key(self.key(sha256)))
+        key = self.key(sha256, budget)
+        packed = self._blobs.get(_grid_key(key))
         if packed is None or len(packed) != _GRID.size:
             return None
         grid = Grid(*_GRID.unpack(packed))
-        patches = self._blobs.get(self.key(sha256))
+        patches = self._blobs.get(key)
         return grid if patches is not None and len(patches) == grid.num_patches * PATCH_BYTES else None
 
-    def put(self, sha256: str, prepared: PreparedImage) -> None:
+    def put(self, sha256: str, budget: int, prepared: PreparedImage) -> None:
         """Store the patches, then their grid: a grid is never there before its patches."""
-        self._blobs.put(self.key(sha256), prepared.patches)
-        self._blobs.put(_grid_key(self.key(sha256)), _GRID.pack(prepared.grid.height, prepared.grid.width))
+        key = self.key(sha256, budget)
+        self._blobs.put(key, prepared.patches)
+        self._blobs.put(_grid_key(key), _GRID.pack(prepared.grid.height, prepared.grid.width))
 
     def remove(self, sha256: str) -> None:
-        """Remove a picture's patches; the grid first, which is never there without them."""
-        self._blobs.remove(_grid_key(self.key(sha256)))
-        self._blobs.remove(self.key(sha256))
+        """Remove a picture's patches of every budget; the grid first, which is never there without them."""
+        for budget in self.allowed:
+            self._blobs.remove(_grid_key(self.key(sha256, budget)))
+            self._blobs.remove(self.key(sha256, budget))
 
 
 def _grid_key(key: str) -> str:

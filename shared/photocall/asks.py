@@ -24,6 +24,7 @@ class Ask:
     questions: tuple[Question, ...]
     assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes in hex, or its URL
     by_question: bool = False  # a question that cannot be answered is refused by itself, not the whole request
+    budget: int | None = None  # soft tokens of each picture at most; None: as the server is set up
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -43,14 +44,15 @@ class Ask:
         """A map that msgpack can carry. State and questions travel as JSON text: JSON's integers have no bound."""
         questions = [{"type": q.type, **asdict(q)} for q in self.questions]
         body = json.dumps({"state": self.state, "questions": questions}, ensure_ascii=False, separators=(",", ":"))
-        return {"model": self.model, "body": body, "assets": dict(self.assets), "by_question": self.by_question}
+        how = {"by_question": self.by_question, "budget": self.budget}
+        return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
-        by_question = bool(content.get("by_question", False))  # an ask from before there was such a thing
-        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question)
+        by_question, budget = bool(content.get("by_question", False)), content.get("budget")  # older asks have neither
+        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, budget)
 
 
 def is_url(value: str) -> bool:

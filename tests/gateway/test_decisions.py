@@ -266,6 +266,43 @@ def test_a_question_without_an_answer_is_a_refusal_and_the_others_stand(
     assert [answer["type"] for answer in answers] == ["refusal", "predicate"]
 
 
+def test_a_refused_question_says_why_and_the_others_stand(client: TestClient, backend: FakeBackend) -> None:
+    """As the engine writes it: one question that cannot be asked has a code and a message in its place."""
+
+    def refuse_the_second(ask: Ask, record: JobRecord) -> Outcome:
+        assert ask.by_question
+        outcome = answered(ask, record)
+        assert isinstance(outcome, Answered)
+        why = {"code": "prompt_too_long", "message": "9000 tokens, limit 4096"}
+        outcome.body["answers"]["1"] = {"type": "refusal", **why}
+        return outcome
+
+    backend.respond = refuse_the_second
+    body = {"input": "x", "questions": [PREDICATE, {**CHOICE, "name": "team"}, SCORE]}
+    response = client.post("/v1/decisions", json=body)
+    assert response.status_code == 200
+    first, second, third = response.json()["answers"]
+    assert second == {
+        "type": "refusal", "name": "team", "code": "prompt_too_long", "message": "9000 tokens, limit 4096",
+    }  # fmt: skip
+    assert (first["type"], first["probability"], third["type"]) == ("predicate", 0.875, "score")
+
+
+@pytest.mark.parametrize("count", [("questions", 200), ("choices", 255), ("levels", 2), ("levels", 10)])
+def test_the_bounds_themselves_are_taken(client: TestClient, backend: FakeBackend, count: tuple[str, int]) -> None:
+    kind, number = count
+    questions: list[dict[str, Any]] = [{**PREDICATE, "name": f"q{i}"} for i in range(number)]
+    if kind == "choices":
+        questions = [{"type": "choice", "choices": [{"value": f"v{i}"} for i in range(number)]}]
+    elif kind == "levels":
+        questions = [{"type": "score", "levels": [{"label": f"l{i}"} for i in range(number)]}]
+    answers = client.post("/v1/decisions", json={"input": "x", "questions": questions}).json()["answers"]
+    if kind == "questions":
+        assert [answer["name"] for answer in answers] == [f"q{i}" for i in range(number)]
+    else:
+        assert len(answers[0]["probabilities"]) == number
+
+
 LATE = [code for code, row in TABLE.items() if row.late]
 
 

@@ -222,8 +222,12 @@ def job(value: Any) -> tuple[ParsedRequest, JobOptions]:
 
 def test_options_of_a_native_job() -> None:
     assert job({})[1] == JobOptions()
-    given = {"priority": "batch", "deadline_s": 5, "metadata": {"row": "7"}, "order": None}
-    assert job(given)[1] == JobOptions("batch", 5.0, {"row": "7"})
+    given = {"priority": "batch", "deadline_s": 5, "metadata": {"row": "7"}, "order": None, "budget": 280}
+    parsed, options = job(given)
+    assert options == JobOptions("batch", 5.0, {"row": "7"}, budget=280)
+    assert parsed.ask.budget == 280
+    assert len({job({**given, "budget": budget})[0].hash for budget in (None, 140, 280)}) == 3
+    assert parse_systemone(as_json({"state": "", "questions": QUESTION, "budget": 280}), LIMITS).ask.budget is None
 
 
 @pytest.mark.parametrize(
@@ -241,6 +245,12 @@ def test_options_of_a_native_job() -> None:
         ({"metadata": {str(i): "" for i in range(17)}}, ("metadata",)),
         ({"webhook": "https://x"}, ("webhook",)),
         ({"order": "debias"}, ("order",)),
+        ({"calibration": "cal_1"}, ("calibration",)),
+        *(({"budget": budget}, ("budget",)) for budget in (0, 100, "140", 140.0, True, [140])),
+        *(
+            ({"questions": {"q": {**QUESTION["q"], name: value}}}, ("questions", "q", name))
+            for name, value in (("budget", 140), ("order", "debias"), ("calibration", "cal_1"))
+        ),
     ],
 )
 def test_a_wrong_option_is_named(fields: Any, loc: tuple[str, ...]) -> None:

@@ -65,6 +65,26 @@ def test_a_picture_is_prepared_once(shop: Workshop) -> None:
     assert blob.exists()
 
 
+def test_a_request_may_have_a_budget_of_its_own(shop: Workshop) -> None:
+    prep = CountingPrep()
+    for job_id, budget in (("j1", 70), ("j2", None), ("j3", 280), ("j4", 70)):
+        shop.preparer(prep).prepare(shop.accept(job_id, {"a": PHOTO}, budget=budget))
+    soft = [message.images[0]["num_soft"] for message in shop.engine_messages()]
+    assert soft[0] <= 70 < soft[1] <= 140 < soft[2] <= 280
+    assert soft[3] == soft[0]
+    assert prep.calls == 3, "the same bytes at another budget are another picture, at the same budget the same"
+    shop.shelf.remove(hashlib.sha256(PHOTO).hexdigest())
+    assert list(shop.blob_dir.iterdir()) == [], "it is forgotten at every budget"
+
+
+def test_a_budget_beyond_the_model_is_refused_with_the_numbers(shop: Workshop) -> None:
+    shop.preparer().prepare(shop.accept("j1", {"a": PHOTO}, budget=560))
+    error = shop.records.get("j1").error
+    assert error is not None
+    assert (error["code"], error["budget"], error["allowed"]) == ("budget_unsupported", 560, [70, 140, 280])
+    assert error["message"] == "a budget of 560 soft tokens is none of this model's: 70, 140, 280"
+
+
 def test_an_unreadable_picture_fails_its_own_job(shop: Workshop) -> None:
     broken = PHOTO[: len(PHOTO) // 2]
     preparer = shop.preparer()

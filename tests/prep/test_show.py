@@ -96,7 +96,7 @@ def test_the_worker_shows_and_forgets(shop: Workshop) -> None:
     token = SHOWROOM.set(room(shop))
     try:
         shop.preparer().prepare(shop.accept("j1", {"a": PHOTO}))
-        assert shop.shelf.find(SHA) is not None
+        assert shop.shelf.find(SHA, 140) is not None
         shop.queues.enqueue_aside(keys.SHOW_JOB, SHA)
         shop.queues.enqueue_aside(keys.SHOW_JOB, SHA)
         assert shop.queues.waiting()["interactive"] == 1
@@ -110,7 +110,7 @@ def test_the_worker_shows_and_forgets(shop: Workshop) -> None:
         PrepWorker(shop.redis, shop.queues, "w2").serve(burst=True)
     finally:
         SHOWROOM.reset(token)
-    assert shop.shelf.find(SHA) is None
+    assert shop.shelf.find(SHA, 140) is None
     assert list(shop.blob_dir.iterdir()) == []
     assert shop.redis.exists(keys.shown(SHA), keys.FORGET) == 0
 

@@ -43,7 +43,7 @@ class Workshop:
         self.records = Records(self.redis, self.wire, self.policy)
         self.images = ImageStore(self.redis)
         self.queues = PrepQueues(self.redis, self.wire)
-        self.shelf = PatchShelf(DirBlobs(self.blob_dir), 140, "settings-hash")
+        self.shelf = PatchShelf(DirBlobs(self.blob_dir), 140, "settings-hash", (70, 140, 280))
 
     def preparer(self, prep: ImagePrep | None = None, **options: Any) -> Preparer:
         """What does the work."""
@@ -56,13 +56,14 @@ class Workshop:
         lane: Lane = "interactive",
         deadline_s: float = 60,
         urls: dict[str, str] | None = None,
+        budget: int | None = None,
     ) -> str:
         """Store the pictures and accept a job that asks about them, and about those at the URLs; its id."""
         assets = {name: hashlib.sha256(data).hexdigest() for name, data in pictures.items()}
         for name, data in pictures.items():
             self.images.put(assets[name], data, "local")
         assets |= urls or {}
-        ask = Ask(None, " ".join(assets), (Noul("q", "Is it red?"),), assets)
+        ask = Ask(None, " ".join(assets), (Noul("q", "Is it red?"),), assets, budget=budget)
         now = time.time()
         accepted = self.records.accept(
             NewJob(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import random
@@ -169,6 +170,36 @@ def test_the_contract_s_pairs_have_their_keys_and_types(address: str, name: str)
         assert shape(ours) == shape(like)
         extra = set(answer) - set(like)
         assert extra <= OURS, f"{question}: {extra}"
+
+
+def test_a_job_says_how_much_of_a_picture_the_model_sees(address: str) -> None:
+    data = picture("red", 47, random.Random(3))
+    questions = {"red": {"type": "noul", "instructions": "Is there something red?"}}
+    asset = {"type": "image", "data_base64": base64.b64encode(data).decode()}
+    seen = []
+    with httpx.Client(trust_env=False, base_url=address, timeout=60) as client:
+        for budget in (70, None, 280, 560):
+            body = {"state": "p", "questions": questions, "assets": {"p": asset}, "budget": budget}
+            job = client.post("/v1/jobs", json=body, headers={"prefer": "wait=30"}).json()
+            seen.append(job["result"]["usage"]["image_tokens"] if job["status"] == "succeeded" else job["error"])
+    assert seen[0] <= 70 < seen[1] <= 140 < seen[2] <= 280
+    assert (seen[3]["code"], seen[3]["allowed"]) == ("budget_unsupported", [70, 140, 280])
+
+
+def test_a_question_that_does_not_fit_is_refused_and_the_others_are_answered(address: str) -> None:
+    questions = [
+        {"type": "predicate", "name": "short", "instructions": "Is it a refund?"},
+        {"type": "predicate", "name": "long", "instructions": "Is it a refund, and " * 4000},
+        {"type": "choice", "name": "team", "choices": [{"value": "billing"}, {"value": True}]},
+    ]
+    with httpx.Client(trust_env=False, base_url=address, timeout=60) as client:
+        response = client.post("/v1/decisions", json={"input": "Charged twice.", "questions": questions})
+    assert response.status_code == 200, response.text
+    short, long, team = response.json()["answers"]
+    assert 0 <= short["probability"] <= 1
+    assert (long["type"], long["name"], long["code"]) == ("refusal", "long", "prompt_too_long")
+    assert "limit" in long["message"]
+    assert {item["value"] for item in team["probabilities"]} == {"billing", True}
 
 
 OURS = {"alternatives", "interval", "label_mass", "calibration", "probabilities_raw", "answer_status", "truncated"}
