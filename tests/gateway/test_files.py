@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import time
@@ -17,7 +18,7 @@ from starlette.testclient import TestClient
 from photocall.settings import DAY_S, GatewaySettings
 from photocall_gateway.app import create_app
 from photocall_gateway.batches.files import FileShelf, StoredFile
-from photocall_gateway.batches.places import Places
+from photocall_gateway.batches.places import Places, tag
 from tests.gateway.batch_helper import Caller, jsonl, line
 from tests.gateway.conftest import POLICY
 
@@ -157,6 +158,27 @@ def test_expired_files_and_crashed_uploads_are_swept(tmp_path: Path) -> None:
     shelf.sweep(places.files("ann"), time.time() + 200)
     assert [found.id for found in shelf.listing("ann")] == [kept[0].id]
     assert not crashed.exists()
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("file_id", ["%00", "a" * 300, "..", "%2e%2e", "file-" + "0" * 24 + "%00", "file-%0a", "%ff"])
+def test_what_no_id_looks_like_is_unknown(caller: Caller, method: str, file_id: str) -> None:
+    """It became a path: a NUL or a long name was a defect of ours."""
+    assert caller.http.request(method, f"/v1/files/{file_id}").status_code == 404
+    for path in (f"/v1/files/{file_id}/content", f"/v1/batches/{file_id}", f"/v1/batches/{file_id}/events"):
+        assert caller.get(path).status_code == 404
+
+
+def test_no_id_leads_to_another_keys_files(settings: GatewaySettings, backend: Any, tmp_path: Path) -> None:
+    """`../<their directory>/file-...` as an input was read, as if it were the caller's own."""
+    file = tmp_path / "keys"
+    file.write_text("".join(f"{name}:{hashlib.sha256(name.encode()).hexdigest()}\n" for name in ("ann", "bob")))
+    with TestClient(create_app(replace(settings, api_keys=file), POLICY), base_url="http://127.0.0.1:8080") as http:
+        ann, bob = Caller(http, "ann"), Caller(http, "bob")
+        theirs = f"../{tag('ann')}/{ann.upload(jsonl(line('a')))}"
+        for file_id in (theirs, "\0", "a" * 5000, "file-" + "0" * 24 + "\n"):
+            found = bob.post("/v1/batches", {"input_file_id": file_id, "endpoint": "/v1/systemone"})
+            assert (found.status_code, found.json()["error"]["code"]) == (404, "unknown_file")
 
 
 def test_a_result_is_deleted_only_when_it_is_whole(caller: Caller, backend: Any) -> None:

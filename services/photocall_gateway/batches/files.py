@@ -19,7 +19,7 @@ from typing import Any
 
 from photocall.errors import CodedError
 from photocall.settings import DAY_S
-from photocall_gateway.batches.places import Places, new_hex, sync_directory
+from photocall_gateway.batches.places import UPLOAD_ID, Places, new_hex, sync_directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +82,16 @@ class FileShelf:
         return found
 
     def get(self, owner: str, file_id: str) -> StoredFile:
-        """Raises CodedError `unknown_file`, for another owner's too."""
+        """Raises CodedError `unknown_file`: for another owner's too, and for what no id looks like, as it is a path."""
+        if not UPLOAD_ID.fullmatch(file_id):
+            raise unknown_file(file_id)
         found = self._read(self._places.files(owner) / f"{file_id}.json")
         if found is None or (found.expires_at is not None and found.expires_at <= time.time()):
             raise unknown_file(file_id)
         return found
 
     def path(self, owner: str, file_id: str) -> Path:
-        """Where its bytes are."""
+        """Where its bytes are. For an id that `get` has taken."""
         return self._places.files(owner) / f"{file_id}.data"
 
     def listing(self, owner: str) -> list[StoredFile]:

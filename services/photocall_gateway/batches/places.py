@@ -12,6 +12,7 @@ import secrets
 import time
 from pathlib import Path
 
+UPLOAD_ID = re.compile(r"file-[0-9a-f]{24}")
 FILE_ID = re.compile(r"file-([0-9a-f]{24})(-output|-errors)?")
 BATCH_ID = re.compile(r"batch_[0-9a-f]{24}")
 INPUT, OUTPUT, ERRORS, LEDGER = "input", "output.jsonl", "errors.jsonl", "ledger.sqlite"
