@@ -106,6 +106,16 @@ def test_every_error_example_is_answered_so(guarded: TestClient, backend: FakeBa
     assert response.headers["x-typesafe-request-id"].startswith("req_")
 
 
+def test_names_are_the_callers_own_and_come_back_unchanged(client: TestClient, backend: FakeBackend) -> None:
+    names = ["a.b_c", "", " ", "größe", "数える", "__proto__", "💥", "q" * 300, "a\u2028b"]
+    question = {"type": "noul", "instructions": "Is it a refund?"}
+    body = {"state": "", "questions": dict.fromkeys(names, question), "temperature": 3}
+    response = client.post("/v1/systemone", json=body)
+    assert response.status_code == 200, response.text
+    assert list(response.json()["answers"]) == names
+    assert set(response.json()) == {"model", "answers", "usage"}
+
+
 @pytest.mark.parametrize("path", ["/v1/systemone", "/v1/decisions", "/v1/models"])
 def test_nothing_redirects(client: TestClient, path: str) -> None:
     """A redirect is an error to these clients; a path with a slash behind it is another one."""

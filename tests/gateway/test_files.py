@@ -66,6 +66,11 @@ def test_lists_and_deletion(caller: Caller, settings: GatewaySettings) -> None:
     rest = caller.get(f"/v1/files?order=asc&limit=2&after={page['last_id']}").json()
     assert ([shown["id"] for shown in rest["data"]], rest["has_more"]) == (made[2:], False)
     assert caller.get("/v1/files?purpose=batch_output").json()["data"] == []
+    caller.http.delete(f"/v1/files/{made.pop(1)}")
+    for order, left in (("asc", made[1:]), ("desc", made[:1])):  # a list goes on behind a file that is gone
+        behind = caller.get(f"/v1/files?order={order}&after={page['last_id']}").json()["data"]
+        assert [shown["id"] for shown in behind] == left
+    assert caller.get("/v1/files?after=file-none").status_code == 404
     for file_id in made:
         gone = caller.http.delete(f"/v1/files/{file_id}")
         assert gone.json() == {"id": file_id, "object": "file", "deleted": True}

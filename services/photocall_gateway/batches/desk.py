@@ -185,7 +185,7 @@ class BatchDesk:
         if purpose in (None, "batch_output"):
             found = [*found, *self.batches.results(owner)]
         wanted = [stored for stored in found if purpose in (None, stored.purpose)]
-        return sorted(wanted, key=lambda stored: (stored.created_at, stored.id), reverse=True)
+        return sorted(wanted, key=lambda stored: stored.id, reverse=True)
 
     async def _keyed(self, owner: str, key: str | None, said: bytes) -> tuple[str, Batch | None]:
         """The id that a batch under this key has, and the batch where it is there. Raises IdempotencyMismatch.

@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from photocall.errors import CodedError
 from photocall.questions import InvalidField
+from photocall_gateway.batches.files import unknown_file
+from photocall_gateway.batches.places import FILE_ID
 from photocall_gateway.batches.shelf import ResultFile
 from photocall_gateway.batches.upload import Uploaded, receive
 from photocall_gateway.described import Described, header, in_path, operation, query
@@ -51,7 +53,7 @@ async def create(request: Request) -> Response:
 
 
 async def listing(request: Request) -> Response:
-    """The caller's files, newest first; `order=asc` oldest first."""
+    """The caller's files, newest first; `order=asc` oldest first. `after` may be gone: ids are in order of creation."""
     s = services(request)
     query = request.query_params
     limit = read_limit(query.get("limit", str(MAX_PAGE)), MAX_PAGE)
@@ -59,13 +61,12 @@ async def listing(request: Request) -> Response:
     if order not in ("asc", "desc"):
         raise InvalidField(("order",), "Expected 'asc' or 'desc'", "literal_error")
     found = await asyncio.to_thread(s.desk.listing, owner(request), query.get("purpose"))
+    if after is not None:
+        if not FILE_ID.fullmatch(after):
+            raise unknown_file(after)
+        found = [stored for stored in found if (stored.id > after if order == "asc" else stored.id < after)]
     if order == "asc":
         found.reverse()
-    if after is not None:
-        places = [at for at, stored in enumerate(found) if stored.id == after]
-        if not places:
-            raise CodedError("unknown_file", f"No such File object: {after[:80]}")
-        found = found[places[0] + 1 :]
     page = found[:limit]
     return JSONResponse(
         {
