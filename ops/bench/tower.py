@@ -49,6 +49,7 @@ WALKS = (  # tried beside the one that serves
     Walk(128, 64, warps=4, stages=3),
     Walk(128, 128, warps=8, stages=2),
     Walk(64, 64, warps=4, stages=3),
+    Walk(64, 128, warps=4, stages=2),
 )
 
 

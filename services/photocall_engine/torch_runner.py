@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from photocall.settings import STEP_SOFT_TOKENS
 from photocall_engine import kernels as kernel_choice
 from photocall_engine.device import Landing, backend_of, device_errors
 from photocall_engine.graph_space import GraphSpace
@@ -35,7 +36,7 @@ from photocall_engine.tower_passes import TowerPasses
 from photocall_engine.words import Words
 
 log = logging.getLogger(__name__)
-ENCODE_BUDGET = 2048  # soft tokens of one step on a GPU
+ENCODE_BUDGET = STEP_SOFT_TOKENS["cuda"]
 _WORDS = 1 << 16  # of batches, readouts and page copies; each grows where it must
 
 
