@@ -93,6 +93,7 @@ def examine(shape: str, device: str) -> dict[str, Any]:
     if on_gpu:
         found["passes"] = {"eager": eager, "captured": _passes(passes, first)}
         found["attention"] = _attention(vision_cases.TOWERS[shape.upper()])
+        found["products"] = list(_products(tower))
         found["elementwise"] = list(_elementwise(vision_cases.TOWERS[shape.upper()]))
     error = found["error"]
     found["holds"] = not any(found["different"].values()) and error["ours"] <= MORE_ERROR * error["plain"] + 1e-6
@@ -198,6 +199,29 @@ def _attention(tower: vision_cases.Tower) -> list[dict[str, Any]]:
             found.append(figures_of | _timed(taken, operations / OPERATIONS_PER_S))
             found[-1]["tflops"] = round(operations / taken / 1e12, 1)
     return found
+
+
+def _products(tower: VisionTower) -> Iterator[dict[str, Any]]:
+    """The matrix products of a layer, at one picture and at eight."""
+    layer, kernels, (height, width) = tower.weights.layers[0], tower.kernels, USUAL
+    device = layer.o.weight.device
+    for count in (1, 8):
+        rows = count * -(-height * width // tower.tile) * tower.tile
+        for name in ("qkv", "o", "gate_up", "down"):
+            weight: torch.Tensor = getattr(layer, name).weight
+            values = rows * weight.shape[1]
+
+            def make(seed: int, shape: tuple[int, int] = (rows, weight.shape[1])) -> dict[str, Any]:
+                generator = torch.Generator(device=device).manual_seed(seed)
+                return {"x": torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)}
+
+            def run(i: dict[str, Any], name: str = name, weight: torch.Tensor = weight) -> torch.Tensor:
+                if name == "gate_up":
+                    return kernels.gated(i["x"], weight, clips=(vision_cases.CLIP,) * 3)
+                return kernels.linear(i["x"], weight)
+
+            taken, operations = seconds(make, run, 2.0 * values), 2.0 * values * weight.shape[0]
+            yield {"product": name, "pictures": count} | _timed(taken, operations / OPERATIONS_PER_S)
 
 
 def _elementwise(tower: vision_cases.Tower) -> Iterator[dict[str, Any]]:

@@ -62,7 +62,7 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
     yield VisionCase(
         "gate",
         {"wide": (rows, 2 * wide)},
-        lambda ops, i, p: ops.gate(i["wide"], CLIP, CLIP, CLIP),
+        lambda ops, i, p: ops.gate(i["wide"], (CLIP, CLIP, CLIP)),
         3 * rows * wide,
     )
 

@@ -6,6 +6,7 @@ the sum (K additions of terms of size 1: 1e-5 x sqrt(K) is generous) and, for bf
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,8 @@ from photocall_engine.kernels.matmul_table import TABLE, default_plan, fingerpri
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_fused import geglu, norm_add
 from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
+from photocall_engine.kernels.triton_vision import TritonVision
+from photocall_engine.kernels.vision import Clip
 
 TILES = ((64, Tile(64, 32, 64, 4, 3, apart=True)), (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")))
 PLAN = MatmulPlan("plain", 2, TILES)
@@ -83,6 +86,20 @@ def test_a_gate_has_the_bits_of_its_product_and_its_gate(form: Form, dtype: torc
         assert torch.equal(gated(x[rows], weight, plan, per_layer[rows, 1]), through[rows])
     with pytest.raises(ValueError, match="one sum"):
         gated(x, weight, replace(plan, splits=2))
+
+
+@BOTH
+@FORMS
+def test_gates_within_bounds(form: Form, dtype: torch.dtype) -> None:
+    """As the vision tower has them: the bits of a product and the tower's gate behind it."""
+    plan = replace(WHOLE, form=form)
+    x, weight = draw(70, 96, dtype=dtype), draw(2 * 40, 96, seed=1, dtype=dtype) / 96**0.5
+    clips = Clip(-0.5, 0.7), Clip(-0.4, math.inf), Clip(-0.1, 0.2)
+    found = gated(x, weight, plan, clips=clips)
+    assert torch.equal(found, TritonVision().gate(matmul(x, weight, plan), clips))
+    for index in range(3):
+        wider = tuple(Clip() if place == index else clip for place, clip in enumerate(clips))
+        assert not torch.equal(found, gated(x, weight, plan, clips=wider))  # type: ignore[arg-type]
 
 
 @BOTH

@@ -70,7 +70,7 @@ def test_norms_and_the_gate(dtype: torch.dtype, clip: Clip) -> None:
     near(normed, expected_normed, 4)
     assert OURS.norm_add(residual, x, clip, weight, None, TIGHT, 1e-6)[1].equal(found)
     wide = draw(20, 192, seed=4, dtype=dtype)
-    near(OURS.gate(wide, clip, TIGHT, clip), TRUTH.gate(wide, clip, TIGHT, clip), 2)
+    near(OURS.gate(wide, (clip, TIGHT, clip)), TRUTH.gate(wide, (clip, TIGHT, clip)), 2)
 
 
 @BOTH

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import torch
 
 from photocall_engine.kernels.tiles import VisibleRows
+from photocall_engine.kernels.vision import GateClips
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.words import Words
 
@@ -50,11 +51,17 @@ class Kernels(Protocol):
     def unfinished(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """`linear` for `norm_add` alone: [R, N], or parts float32[S, R, N] that are still to be added up in order."""
 
-    def gated(self, x: torch.Tensor, weight: torch.Tensor, let_through: torch.Tensor | None = None) -> torch.Tensor:
+    def gated(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        let_through: torch.Tensor | None = None,
+        clips: GateClips | None = None,
+    ) -> torch.Tensor:
         """gelu(gate) * up [R, W], gelu by its tanh approximation; the bits of the linear and the gate one by one.
 
         Gate and up are the halves of x @ weight [2 * W, K]^T; or the gate is x @ weight [W, K]^T and `let_through`
-        [R, W], which may be a slice of wider rows, is up.
+        [R, W], which may be a slice of wider rows, is up. `clips` bound gate, up and the result.
         """
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:

@@ -20,6 +20,7 @@ from photocall_engine.greedy import pick_rows
 from photocall_engine.kernels import MAX_EXCLUDED, HeadShape
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
+from photocall_engine.kernels.vision import GateClips, clipped
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.words import Words
@@ -152,12 +153,18 @@ class ReferenceKernels:
     def unfinished(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return self.linear(x, weight)
 
-    def gated(self, x: torch.Tensor, weight: torch.Tensor, let_through: torch.Tensor | None = None) -> torch.Tensor:
+    def gated(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        let_through: torch.Tensor | None = None,
+        clips: GateClips | None = None,
+    ) -> torch.Tensor:
         product = self.linear(x, weight)
-        if let_through is not None:
-            return self.geglu(product, let_through)
-        width = product.shape[1] // 2
-        return self.geglu(product[:, :width], product[:, width:])
+        gate, up = product.chunk(2, dim=1) if let_through is None else (product, let_through)
+        if clips is None:
+            return self.geglu(gate, up)
+        return clipped(self.geglu(clipped(gate, clips[0]), clipped(up, clips[1])), clips[2])
 
     def geglu(self, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         """gelu(gate) * up. Both may be slices of wider rows."""

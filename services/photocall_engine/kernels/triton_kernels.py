@@ -27,6 +27,7 @@ from photocall_engine.kernels.triton_attention import (
     tile_for,
 )
 from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
+from photocall_engine.kernels.vision import GateClips, clipped
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.sizing import PART_ROOM
 from photocall_engine.words import Words
@@ -78,15 +79,20 @@ class TritonKernels:
         return unfinished(x, weight, self._plan(weight), programs=self._processors)
 
     def gated(
-        self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight, let_through: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor | Fp8Weight,
+        let_through: torch.Tensor | None = None,
+        clips: GateClips | None = None,
     ) -> torch.Tensor:
         if self._numerics == "fast" and not isinstance(weight, Fp8Weight):
             product = self.linear(x, weight)
-            width = weight.shape[0] // 2
-            if let_through is None:
-                return triton_fused.geglu(product[:, :width], product[:, width:])
-            return triton_fused.geglu(product, let_through)
-        return gated(x, weight, self._plan(weight, whole=True), let_through, programs=self._processors)
+            gate, up = product.chunk(2, dim=1) if let_through is None else (product, let_through)
+            if clips is None:
+                return triton_fused.geglu(gate, up)
+            gate, up = clipped(gate, clips[0]), clipped(up, clips[1])
+            return clipped(triton_fused.geglu(gate, up), clips[2])
+        return gated(x, weight, self._plan(weight, whole=True), let_through, clips=clips, programs=self._processors)
 
     def _plan(self, weight: torch.Tensor | Fp8Weight, *, whole: bool = False) -> MatmulPlan:
         n, k = weight.shape

@@ -21,6 +21,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import MatmulPlan
 from photocall_engine.kernels.triton_math import gelu
+from photocall_engine.kernels.vision import GateClips
 
 _GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
 _ADD_BLOCK = 1024
@@ -82,16 +83,18 @@ def gated(
     plan: MatmulPlan,
     let_through: torch.Tensor | None = None,
     *,
+    clips: GateClips | None = None,
     programs: int = 132,
 ) -> torch.Tensor:
     """gelu(gate) * up [M, W] in x's type: gate and up are the halves of x @ weight [2 * W, K]^T, or the gate is
-    x @ weight [W, K]^T and `let_through` [M, W] is up. The bits of a `matmul` followed by a `geglu`."""
+    x @ weight [W, K]^T and `let_through` [M, W] is up. The bits of a `matmul` followed by a `geglu`. `clips` bound
+    gate, up and the result."""
     if plan.splits != 1:
         raise ValueError(f"a gate is finished in one sum, not in {plan.splits}")
     end = _End.PAIR if let_through is None else _End.GATE
     width = weight.shape[0] // 2 if end == _End.PAIR else weight.shape[0]
     out = torch.empty(x.shape[0], width, dtype=x.dtype, device=x.device)
-    _multiply(x, weight, plan, out, let_through, end, False, programs)
+    _multiply(x, weight, plan, out, let_through, end, False, programs, clips)
     return out
 
 
@@ -104,6 +107,7 @@ def _multiply(
     end: _End,
     apart: bool,
     programs: int,
+    clips: GateClips | None = None,
 ) -> None:
     scale = weight.scale if isinstance(weight, Fp8Weight) and not apart else None
     values = weight.values if isinstance(weight, Fp8Weight) else weight
@@ -120,6 +124,7 @@ def _multiply(
         TensorDescriptor.from_tensor(values, [block_n, tile.block_k]) if tma else values,
         out, let_through, scale, m, n, k, tiles, x.stride(0), values.stride(0),
         0 if let_through is None else let_through.stride(0), plan.split_k(k) // tile.block_k,
+        *((None,) * 6 if clips is None else (bound for clip in clips for bound in clip)),
         SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
         GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
         num_warps=tile.warps, num_stages=tile.stages,
@@ -167,6 +172,14 @@ def _widened(b, dtype: tl.constexpr):
 
 
 @triton.jit
+def _clipped(value, low, high):
+    """Within bounds, where there are any."""
+    if low is not None:
+        value = tl.minimum(tl.maximum(value, low), high)
+    return value
+
+
+@triton.jit
 def _scaled(total, scale, columns, inside):
     if scale is not None:
         total = total * tl.load(scale + columns, mask=inside, other=0.0)[None, :]
@@ -176,6 +189,7 @@ def _scaled(total, scale, columns, inside):
 @triton.jit
 def _tile(
     tile, x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride, split_blocks,
+    gate_low, gate_high, up_low, up_high, low, high,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr,
 ):  # fmt: skip
@@ -221,7 +235,8 @@ def _tile(
         up = tl.load(other + rows.to(tl.int64)[:, None] * other_stride + columns[None, :], mask=cells, other=0.0)
         up = up.to(tl.float32)
     if END != 0:  # rounded as a product that was written would be
-        total = gelu(total.to(target.dtype.element_ty).to(tl.float32)) * up
+        total = total.to(target.dtype.element_ty).to(tl.float32)
+        total = _clipped(gelu(_clipped(total, gate_low, gate_high)) * _clipped(up, up_low, up_high), low, high)
     base = target + split.to(tl.int64) * m * n if APART else target
     tl.store(base + rows.to(tl.int64)[:, None] * n + columns[None, :], total.to(target.dtype.element_ty), mask=cells)
 
@@ -229,6 +244,7 @@ def _tile(
 @triton.jit(do_not_specialize=["m", "tiles", "split_blocks"])
 def _product(
     x, weight, target, other, scale, m, n, k, tiles, x_stride, w_stride, other_stride, split_blocks,
+    gate_low, gate_high, up_low, up_high, low, high,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
 ):  # fmt: skip
@@ -236,12 +252,14 @@ def _product(
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
             _tile(
                 tile + tl.zeros((), tl.int32), x, weight, target, other, scale, m, n, k, x_stride, w_stride,
-                other_stride, split_blocks, SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+                other_stride, split_blocks, gate_low, gate_high, up_low, up_high, low, high,
+                SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
             )  # fmt: skip
     else:
         _tile(
             tl.program_id(0), x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride,
-            split_blocks, SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+            split_blocks, gate_low, gate_high, up_low, up_high, low, high,
+            SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
         )  # fmt: skip
 
 

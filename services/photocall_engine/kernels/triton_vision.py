@@ -18,7 +18,7 @@ import triton.language as tl
 
 from photocall_engine.kernels.triton_math import gelu, inverse_rms
 from photocall_engine.kernels.triton_vision_attention import attend
-from photocall_engine.kernels.vision import Clip, Spans
+from photocall_engine.kernels.vision import Clip, GateClips, Spans
 
 TILE = 128  # rows between which pictures begin; attention's tiles divide it
 _WIDE = 1024
@@ -103,12 +103,12 @@ class TritonVision:
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
         return attend(q, k, v, rows, clip, self.tile)
 
-    def gate(self, wide: torch.Tensor, gate_clip: Clip, up_clip: Clip, clip: Clip) -> torch.Tensor:
+    def gate(self, wide: torch.Tensor, clips: GateClips) -> torch.Tensor:
         rows, width = wide.shape[0], wide.shape[1] // 2
         out = torch.empty(rows, width, dtype=wide.dtype, device=wide.device)
         block = min(_WIDE, triton.next_power_of_2(width))
         _gate[(rows, triton.cdiv(width, block))](
-            wide, out, width, *gate_clip, *up_clip, *clip, BLOCK=block, num_warps=4
+            wide, out, width, *clips[0], *clips[1], *clips[2], BLOCK=block, num_warps=4
         )
         return out
 

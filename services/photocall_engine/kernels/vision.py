@@ -7,7 +7,7 @@ puts on the inputs and outputs of its linears; infinite where it has none.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 
@@ -17,6 +17,9 @@ class Clip(NamedTuple):
 
     low: float = -math.inf
     high: float = math.inf
+
+
+GateClips: TypeAlias = tuple[Clip, Clip, Clip]  # of a gate, of what it lets through, of their product
 
 
 class Spans(Protocol):
@@ -80,13 +83,18 @@ class VisionKernels(Protocol):
     def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
         """Softmax attention (scale 1) of every row over its own picture: [P, heads * D], clipped. Null rows: finite."""
 
-    def gate(self, wide: torch.Tensor, gate_clip: Clip, up_clip: Clip, clip: Clip) -> torch.Tensor:
+    def gate(self, wide: torch.Tensor, clips: GateClips) -> torch.Tensor:
         """wide [P, 2 * W], gate first: clip(gelu(clip(gate)) * clip(up)) [P, W]."""
 
     def pool(
         self, x: torch.Tensor, rows: Spans, bias: torch.Tensor | None, scale: torch.Tensor | None, eps: float
     ) -> torch.Tensor:
         """[S, N]: mean of each 3 x 3 block of x [P, N] times sqrt(N), (. - bias) * scale where given, rms_norm."""
+
+
+def clipped(x: torch.Tensor, clip: Clip) -> torch.Tensor:
+    """x kept within bounds."""
+    return x if clip == Clip() else x.clamp(clip.low, clip.high)
 
 
 def choose_vision(device: torch.device, row_tile: int) -> VisionKernels:

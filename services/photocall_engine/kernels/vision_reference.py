@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.vision import Clip, Spans
+from photocall_engine.kernels.vision import Clip, GateClips, Spans, clipped
 
 _OPS = ReferenceKernels()
 
@@ -78,9 +78,9 @@ class ReferenceVision:
             out[start:end] = found[0].transpose(0, 1)
         return clipped(out.flatten(1), clip)
 
-    def gate(self, wide: torch.Tensor, gate_clip: Clip, up_clip: Clip, clip: Clip) -> torch.Tensor:
-        gate, up = wide.chunk(2, dim=1)
-        return clipped(_OPS.geglu(clipped(gate, gate_clip), clipped(up, up_clip)), clip)
+    def gate(self, wide: torch.Tensor, clips: GateClips) -> torch.Tensor:
+        gate, up = (clipped(half, clip) for half, clip in zip(wide.chunk(2, dim=1), clips, strict=False))
+        return clipped(_OPS.geglu(gate, up), clips[2])
 
     def pool(
         self, x: torch.Tensor, rows: Spans, bias: torch.Tensor | None, scale: torch.Tensor | None, eps: float
@@ -99,11 +99,6 @@ def norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tens
     """RMSNorm in float32 over the last dimension."""
     out = x.float() * x.float().square().mean(-1, keepdim=True).add_(eps).rsqrt_()
     return (out if weight is None else out.mul_(weight.float())).to(x.dtype)
-
-
-def clipped(x: torch.Tensor, clip: Clip) -> torch.Tensor:
-    """x kept within bounds."""
-    return x if clip == Clip() else x.clamp(clip.low, clip.high)
 
 
 def axial_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

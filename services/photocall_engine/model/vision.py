@@ -80,9 +80,7 @@ class VisionTower:
             hidden, normed = ops.norm_add(
                 hidden, out, o.outputs[0], layer.post_attention_norm, layer.pre_feedforward_norm, gate_up.clip, eps
             )
-            gate_clip, up_clip = gate_up.outputs
-            wide = ops.gate(gate_up(normed, self.kernels), gate_clip, up_clip, down.clip)
-            out = down(wide, self.kernels)
+            out = down(self._gated(normed, gate_up, down.clip), self.kernels)
             after = self._layers[index + 1] if index + 1 < len(self._layers) else None
             hidden, normed = ops.norm_add(
                 hidden,
@@ -95,6 +93,14 @@ class VisionTower:
             )
         pooled = ops.pool(hidden, pictures, weights.std_bias, weights.std_scale, eps)
         return self.kernels.linear(pooled, weights.projection)
+
+    def _gated(self, normed: torch.Tensor, gate_up: _Linear, clip: Clip) -> torch.Tensor:
+        """clip(gelu(gate) * up), in the product itself where gate and up read the same."""
+        gate_clip, up_clip = gate_up.outputs
+        clips = gate_clip, up_clip, clip
+        if gate_up.apart is not None:
+            return self.ops.gate(gate_up(normed, self.kernels), clips)
+        return self.kernels.gated(normed, gate_up.weight, clips=None if set(clips) == {Clip()} else clips)
 
 
 class _Linear:
