@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -79,17 +81,17 @@ def measure(stack: ExitStack, server: RedisServer, data: Path, rows: int) -> tup
         "PHOTOCALL_DATA": str(data),
         "PHOTOCALL_PORT": str(port),
         "PHOTOCALL_BLOBS": f"dir:{data / 'blobs'}",
+        "PYTHONFAULTHANDLER": "1",
     }
+    log = stack.enter_context((data / "gateway.log").open("wb"))
+    commands = (["photocall_gateway"], ["photocall_prep"], ["ops.bench.quick_engine", server.url, KEY])
     started = [
-        subprocess.Popen([sys.executable, "-m", *command], env=environ, stderr=subprocess.DEVNULL)
-        for command in (
-            ["photocall_gateway"],
-            ["photocall_prep"],
-            ["ops.bench.quick_engine", server.url, KEY],
-        )
+        subprocess.Popen([sys.executable, "-m", *command], env=environ, stderr=subprocess.DEVNULL if at else log)
+        for at, command in enumerate(commands)
     ]
     for process in started:
         stack.callback(_end, process)
+    stack.enter_context(_explained(started[0], data / "gateway.log"))
     http = stack.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120))
     _wait_ready(http)
     source = data / "rows.jsonl"
@@ -118,6 +120,19 @@ def measure(stack: ExitStack, server: RedisServer, data: Path, rows: int) -> tup
             ids.add(json.loads(line)["custom_id"])
     client.close()
     return samples, batch, len(ids)
+
+
+@contextmanager
+def _explained(gateway: subprocess.Popen[bytes], log: Path) -> Iterator[None]:
+    """A call that is not answered in time ends the run with the call, and where the gateway's threads stand."""
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        gateway.send_signal(signal.SIGABRT)
+        gateway.wait()
+        print(f"{error.request.method} {error.request.url}: {error!r}", file=sys.stderr)
+        print(log.read_text(errors="replace")[-8000:], file=sys.stderr)
+        raise
 
 
 def write(rows: int, samples: list[Sample], peaks: dict[str, float], seconds: float) -> None:
