@@ -53,6 +53,7 @@ _ROWS = (
     ErrorRow("body_slow", "The body did not arrive in time", False, 408, 408, "invalid_request", 408, _INVALID),
     ErrorRow("in_progress", "The first upload is still being read", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("batch_state", "The batch is not in such a state", False, 409, 409, "invalid_request", 409, _INVALID),
+    ErrorRow("batch_damaged", "The batch cannot be read", False, 500, 500, "server_error", 500, _SERVER),
     ErrorRow("file_in_use", "The file is still written", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("too_many_files", "Too many files are kept", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("job_gone", "The job has expired or was deleted", False, 410, 410, "invalid_request", 410, _INVALID),

@@ -413,6 +413,35 @@ def test_an_idempotency_key_is_one_batch_and_one_body(
     assert not list(settings.data.rglob(".batch_*"))
 
 
+def test_a_damaged_batch_stands_in_nobodys_way(
+    caller: Caller, backend: FakeBackend, settings: GatewaySettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One ledger that could not be read kept every later batch from being run, and the list from being read."""
+    backend.hold.set()
+    broken = caller.start(caller.upload(jsonl(line("a"))))["id"]
+    caller.post(f"/v1/batches/{broken}/cancel")
+    caller.ended(broken)
+    places = Places(settings.data)
+    directory = places.batch("local", broken)
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (directory / name).unlink(missing_ok=True)
+    (directory / "ledger.sqlite").write_bytes(b"no database at all" * 100)
+    places.marker("local", broken).touch()
+    backend.hold.clear()
+    batch = caller.run(jsonl(line("b")))
+    assert batch["status"] == "completed"
+    found = caller.get(f"/v1/batches/{broken}")
+    assert (found.status_code, found.json()["error"]["code"]) == (500, "batch_damaged")
+    assert [shown["id"] for shown in caller.get("/v1/batches").json()["data"]] == [batch["id"]]
+    assert caller.get("/v1/files").status_code == 200
+    assert sum("cannot be read" in record.message for record in caplog.records) == 1, "said once, not each second"
+    BatchShelf(places, 10**6).sweep(directory.parent, time.time())
+    assert directory.exists()
+    assert caller.http.delete(f"/v1/batches/{broken}").status_code == 200
+    assert not directory.exists()
+    assert not places.marker("local", broken).exists()
+
+
 def test_two_who_make_one_batch_at_once_make_one(settings: GatewaySettings, tmp_path: Path) -> None:
     """The one that comes second finds the first's, and takes nothing of it away."""
     places = Places(tmp_path / "state")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from redis.exceptions import RedisError
@@ -50,6 +51,7 @@ class BatchKeeper:
         self._parts = parts
         self._open_input = open_input
         self._running: dict[str, tuple[BatchRunner, asyncio.Task[None]]] = {}
+        self._unreadable: set[str] = set()  # markers whose ledger was reported already
         self._looking: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._swept_at = time.monotonic()
@@ -83,7 +85,7 @@ class BatchKeeper:
             try:
                 for marker in await asyncio.to_thread(lambda: sorted(self._places.live.iterdir())):
                     if marker.name not in self._running and len(self._running) < MAX_RUNNING:
-                        await self._take(marker)
+                        await self._try(marker)
                 if time.monotonic() - self._swept_at > SWEEP_S:
                     self._swept_at = time.monotonic()
                     await asyncio.to_thread(self._sweep)
@@ -96,6 +98,17 @@ class BatchKeeper:
                 async with asyncio.timeout(LOOK_S):
                     await self._hurry.wait()
 
+    async def _try(self, marker: Path) -> None:
+        """Take a batch; one that cannot be read keeps no other from being taken. Raises RedisError and OSError."""
+        try:
+            await self._take(marker)
+        except sqlite3.Error as error:
+            if marker.name not in self._unreadable:
+                log.error("a batch cannot be read: %s", error, extra=fields(batch=self._places.marked(marker).name))
+            self._unreadable.add(marker.name)
+        else:
+            self._unreadable.discard(marker.name)
+
     async def _take(self, marker: Path) -> None:
         """Run a batch unless another gateway does."""
         directory = self._places.marked(marker)
@@ -105,20 +118,20 @@ class BatchKeeper:
         except FileNotFoundError:
             await asyncio.to_thread(_remove_orphan, marker)
             return
-        batch = await asyncio.to_thread(ledger.batch)
-        fence = await self._leases.take(batch_id, batch.fence)
-        if fence is None:
-            ledger.close()
-            return
-        if batch.status.terminal:  # it ended, and whoever ran it died before that was told
-            ledger.close()
-            await self._close(marker, batch, fence)
-            return
-        try:
-            await asyncio.to_thread(ledger.claim, fence)
-        except FenceLost:
-            ledger.close()
-            return
+        with ExitStack() as unless_run:
+            unless_run.callback(ledger.close)
+            batch = await asyncio.to_thread(ledger.batch)
+            fence = await self._leases.take(batch_id, batch.fence)
+            if fence is None:
+                return
+            if batch.status.terminal:  # it ended, and whoever ran it died before that was told
+                await self._close(marker, batch, fence)
+                return
+            try:
+                await asyncio.to_thread(ledger.claim, fence)
+            except FenceLost:
+                return
+            unless_run.pop_all()
         log.info("a batch is taken", extra=fields(batch=batch_id, fence=fence, status=batch.status))
         runner = BatchRunner(ledger, self._open_input(batch.head, directory), self._parts)
         task = asyncio.create_task(self._run(runner, marker, batch_id, fence))

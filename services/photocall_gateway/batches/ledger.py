@@ -325,9 +325,13 @@ def _row(values: Sequence[Any]) -> Row:
 
 def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
-    db.row_factory = sqlite3.Row
-    db.execute("PRAGMA journal_mode = WAL")  # readers of other gateways wait for nobody
-    db.execute("PRAGMA synchronous = FULL")
+    try:
+        db.row_factory = sqlite3.Row
+        db.execute("PRAGMA journal_mode = WAL")  # readers of other gateways wait for nobody
+        db.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        db.close()
+        raise
     return db
 
 

@@ -106,9 +106,13 @@ class BatchShelf:
 
     def delete(self, owner: str, batch_id: str) -> None:
         """Remove a batch with its results. Raises CodedError `unknown_batch`, or `batch_state` while it runs."""
-        with self._opened(owner, batch_id) as ledger:
-            found = ledger.batch()
-        if not found.status.terminal:
+        found = None  # of a damaged one nothing is known, and nothing is wanted but that it goes
+        try:
+            found = self.get(owner, batch_id)
+        except CodedError as error:
+            if error.code != "batch_damaged":
+                raise
+        if found is not None and not found.status.terminal:
             msg = f"A batch that is {found.shown_status} cannot be deleted: cancel it, and wait for its end"
             raise CodedError("batch_state", msg)
         directory = self._places.batch(owner, batch_id)
@@ -173,8 +177,12 @@ class BatchShelf:
                 shutil.rmtree(path, ignore_errors=True)
             if not BATCH_ID.fullmatch(path.name) or _made_at(path) > now - self._ttl_s:
                 continue
-            with opened(path) as ledger:
-                batch = ledger.batch()
+            try:
+                with opened(path) as ledger:
+                    batch = ledger.batch()
+            except CodedError:  # damaged, and as old as one that has ended might be
+                shutil.rmtree(path, ignore_errors=True)
+                continue
             if batch.status.terminal and max(batch.times.values(), default=0) < now - self._ttl_s:
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -193,7 +201,7 @@ class BatchShelf:
         return ResultFile(stored, path, directory, file, not batch.status.terminal)
 
     def _each(self, owner: str, names: Sequence[str]) -> Iterator[Batch]:
-        """Those of them that are there when their turn comes: others may be deleted meanwhile."""
+        """Those of them that can be read when their turn comes: others are deleted meanwhile, or damaged."""
         for name in names:
             with suppress(CodedError):
                 yield self.get(owner, name)
@@ -217,12 +225,18 @@ def unknown_batch(batch_id: str) -> CodedError:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[Ledger]:
-    """A batch's ledger, to read or to leave a wish in."""
-    ledger = Ledger(directory)
+    """A batch's ledger, to read or to leave a wish in. Raises CodedError `batch_damaged` where it is no ledger."""
     try:
-        yield ledger
-    finally:
-        ledger.close()
+        ledger = Ledger(directory)
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError as error:
+        msg = f"The ledger of {directory.name} is damaged ({error}): the batch can only be deleted"
+        raise CodedError("batch_damaged", msg) from error
 
 
 def _made_at(path: Path) -> float:
