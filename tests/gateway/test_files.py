@@ -186,6 +186,15 @@ def test_no_id_leads_to_another_keys_files(settings: GatewaySettings, backend: A
             assert (found.status_code, found.json()["error"]["code"]) == (404, "unknown_file")
 
 
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"id": "x"}', b"\xff"])
+def test_a_damaged_description_harms_no_other_file(caller: Caller, settings: GatewaySettings, damage: bytes) -> None:
+    broken, whole = caller.upload(b"a"), caller.upload(b"b")
+    [path] = settings.data.rglob(f"{broken}.json")
+    path.write_bytes(damage)
+    assert [shown["id"] for shown in caller.get("/v1/files").json()["data"]] == [whole]
+    assert caller.get(f"/v1/files/{broken}").status_code == 404
+
+
 def test_a_result_is_deleted_only_when_it_is_whole(caller: Caller, backend: Any) -> None:
     batch = caller.run(jsonl(line("a")))
     path = f"/v1/files/{batch['output_file_id']}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -18,8 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from photocall.errors import CodedError
+from photocall.logs import fields
 from photocall.settings import DAY_S
 from photocall_gateway.batches.places import UPLOAD_ID, Places, new_hex, sync_directory
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +126,13 @@ class FileShelf:
             (directory / f"{file_id}{suffix}").unlink(missing_ok=True)
 
     def _read(self, path: Path) -> StoredFile | None:
+        """None for a file that is not there; so is one whose description is damaged, as lists go on without it."""
         try:
             return StoredFile(**json.loads(path.read_text()))
         except FileNotFoundError:
+            return None
+        except (ValueError, TypeError) as error:
+            log.error("a file's description cannot be read: %s", error, extra=fields(file=path.stem))
             return None
 
 
