@@ -58,7 +58,7 @@ class NullRunner:
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         """Nothing."""
 
-    def set_sliding_map(self, first: int, vals: Ints) -> None:
+    def set_sliding_map(self, pages: Ints, sliding: Ints) -> None:
         """Nothing."""
 
     def copy_pages(self, src: Ints, dst: Ints) -> None:

@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ops.bench import figures
 from ops.bench.stand import SIZES, Sizes, Stand, make_runner
 from photocall_engine.edges import EngineRequest
@@ -73,7 +71,6 @@ def compare(shape: str, device: str, count: int) -> dict[str, Any]:
 
 def _stand(shape: str, device: str, sizes: Sizes, runner: TorchRunner) -> Stand:
     """An engine with nothing in its cache, over a runner that others have used."""
-    runner.set_sliding_map(0, np.zeros(runner.num_pages, dtype=np.int32))
     return Stand(shape, device, "invariant", sizes, runner)
 
 

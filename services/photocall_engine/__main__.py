@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 
-import numpy as np
-
 from photocall import failpoints, keys
 from photocall.blobs import open_blobs
 from photocall.connections import connect
@@ -193,7 +191,6 @@ def serve(settings: EngineSettings, model: Model) -> None:
     _stop_on_signals(stop)
     grid = grid_for(*TYPICAL_PICTURE, model.processor.budget) if model.processor else None
     took_s = run_self_test(build, grid)
-    model.runner.set_sliding_map(0, np.zeros(model.runner.num_pages, dtype=np.int32))
     model.runner.enable_graphs()
     failpoints.arm(settings)  # not before: the self-test is not the work that a test wants to see die
     engine: Engine = build(intake, outlet)

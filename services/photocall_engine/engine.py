@@ -256,8 +256,7 @@ class BadLogits(RuntimeError):
 
 def issue(runner: ModelRunner, step: Step) -> None:
     """Everything of a step up to its forward. A device works on while the caller does."""
-    for first, vals in step.map_changes:
-        runner.set_sliding_map(first, vals)
+    runner.set_sliding_map(*step.map_changes)
     if step.encode:
         runner.encode_images([image for _, image, _ in step.encode], [base for _, _, base in step.encode])
     if len(step.copy_from):
@@ -313,6 +312,7 @@ def build_engine(
     limits = Limits.of(runner, token_budget, max_requests, max_encoded)
     runner.may_say(tokenizer.sayable())
     pages = Pages(runner.num_pages, runner.sliding_pages)
+    pages.resend_map()  # whoever used the runner before has left another one
     cache = PrefixCache(pages, limits.window, max_window=runner.sliding_pages // 2)
     root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)
     composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))

@@ -87,10 +87,10 @@ class FakeRunner:
             self.encoded += 1
             self._arena[base : base + image.num_soft] = soft_identities(image)
 
-    def set_sliding_map(self, first: int, vals: Ints) -> None:
-        if first <= 0 < len(vals) and vals[-first] != 0:
+    def set_sliding_map(self, pages: Ints, sliding: Ints) -> None:
+        if sliding[pages == 0].any():
             raise WrongHistory("the scratch page is mapped to a sliding page")
-        self._map[first : first + len(vals)] = vals
+        self._map[pages] = sliding
 
     def copy_pages(self, src: Ints, dst: Ints) -> None:
         if set(src.tolist()) & set(dst.tolist()):

@@ -75,15 +75,17 @@ class KvPools:
             return full_slots
         return self.smap[full_slots // PAGE_SIZE] * PAGE_SIZE + full_slots % PAGE_SIZE
 
-    def set_sliding_map(self, first: int, vals: Ints) -> None:
-        """smap[first : first + len(vals)] = vals."""
-        if first < 0 or first + len(vals) > self.num_pages:
-            raise ValueError(f"pages {first}..{first + len(vals) - 1} are outside the pool of {self.num_pages}")
-        if len(vals) and (vals.min() < 0 or vals.max() > self.sliding_pages):
+    def set_sliding_map(self, pages: Ints, sliding: Ints) -> None:
+        """smap[pages] = sliding."""
+        if not len(pages):
+            return
+        if pages.min() < 0 or pages.max() >= self.num_pages:
+            raise ValueError(f"pages {pages.min()}..{pages.max()} are outside the pool of {self.num_pages}")
+        if sliding.min() < 0 or sliding.max() > self.sliding_pages:
             raise ValueError(f"sliding pages must be within 0..{self.sliding_pages}")
-        if first == 0 and len(vals) and vals[0]:
+        if sliding[pages == 0].any():
             raise ValueError("page 0 is scratch and cannot be mapped")
-        self.smap[first : first + len(vals)] = vals
+        self.smap[pages] = sliding
 
     def copies(self, src: Ints, dst: Ints) -> dict[LayerKind, tuple[Ints, Ints]]:
         """What copying full pages src[i] -> dst[i] means in each pool: sliding pages where both are mapped."""

@@ -172,19 +172,12 @@ class Pages:
             self._sliding_map[page] = 0
         self._changed.update(freed)
 
-    def take_map_changes(self) -> list[tuple[int, Ints]]:
-        """What the sliding map must be told before the next forward: runs of (first page, sliding pages)."""
-        changes: list[tuple[int, Ints]] = []
-        run: list[int] = []
-        for page in sorted(self._changed):
-            if run and page != run[-1] + 1:
-                changes.append(self._map_run(run))
-                run = []
-            run.append(page)
-        if run:
-            changes.append(self._map_run(run))
+    def take_map_changes(self) -> tuple[Ints, Ints]:
+        """What the sliding map must be told before the next forward: pages, and the sliding page of each."""
+        pages = np.fromiter(self._changed, np.int32, len(self._changed))
+        sliding = np.fromiter(map(self._sliding_map.__getitem__, self._changed), np.int32, len(pages))
         self._changed.clear()
-        return changes
+        return pages, sliding
 
     def resend_map(self) -> None:
         """The runner may have missed the last changes: the next ones are the whole map."""
@@ -220,6 +213,3 @@ class Pages:
     def _check_pool(self, what: str, free: list[int], used: list[int], size: int) -> None:
         if sorted(free + used) != list(range(1, size)):
             raise PageError(f"{what}s lost or handed out twice: {len(free)} free, {len(used)} used, {size - 1} in all")
-
-    def _map_run(self, run: list[int]) -> tuple[int, Ints]:
-        return run[0], np.asarray([self._sliding_map[page] for page in run], dtype=np.int32)

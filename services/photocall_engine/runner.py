@@ -53,8 +53,8 @@ class ModelRunner(Protocol):
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         """Run the vision tower; soft token i of image j lands in arena row bases[j] + i."""
 
-    def set_sliding_map(self, first: int, vals: Ints) -> None:
-        """smap[first : first + len(vals)] = vals, before the next forward. 0 unmaps."""
+    def set_sliding_map(self, pages: Ints, sliding: Ints) -> None:
+        """smap[pages] = sliding, before the next forward; each page once. 0 unmaps."""
 
     def copy_pages(self, src: Ints, dst: Ints) -> None:
         """Copy full-pool pages src[i] -> dst[i], and their sliding pages by the map as it is now set."""

@@ -186,8 +186,7 @@ class Session:
 
     def _step(self, tokens: Sequence[int], start: int, end: int, read: list[int]) -> None:
         self._cover(start, end)
-        for first, values in self._pool.take_map_changes():
-            self._runner.set_sliding_map(first, values)
+        self._runner.set_sliding_map(*self._pool.take_map_changes())
         pos = np.arange(start, end, dtype=np.int32)
         table = ints(self._pages[: pages_for(end)])
         rows = end - start

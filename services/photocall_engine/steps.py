@@ -39,7 +39,7 @@ class Step:
     """What the runner is told, in this order: map changes, pictures, page copies, the batch; then the reads."""
 
     parts: list[Part]
-    map_changes: list[tuple[int, Ints]]  # filled by the scheduler from the pools
+    map_changes: tuple[Ints, Ints]  # pages and their sliding pages; filled by the scheduler from the pools
     encode: list[tuple[str, PatchImage, int]]  # picture key, picture, first arena row
     pinned: list[str]  # keys of pictures whose arena rows this step reads
     copy_from: Ints
@@ -75,7 +75,7 @@ class Draft:
         part = self.parts.get(sequence)
         return sequence.remaining - (part.rows if part else 0)
 
-    def build(self, map_changes: list[tuple[int, Ints]], bidirectional: bool) -> Step:
+    def build(self, map_changes: tuple[Ints, Ints], bidirectional: bool) -> Step:
         """Fix the arrays. At least one part."""
         return _Builder(self, bidirectional).step(map_changes)
 
@@ -88,7 +88,7 @@ class _Builder:
         self._copies: list[tuple[int, int]] = []
         self._extra: list[tuple[int, int]] = []  # row, slot
 
-    def step(self, map_changes: list[tuple[int, Ints]]) -> Step:
+    def step(self, map_changes: tuple[Ints, Ints]) -> Step:
         parts = list(self._draft.parts.values())
         first_row, num_rows = self._first_row, 0
         for part in parts:

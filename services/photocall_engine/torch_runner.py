@@ -145,8 +145,8 @@ class TorchRunner:
             with self._issuing():
                 self.tower.encode(images, bases)
 
-    def set_sliding_map(self, first: int, vals: Ints) -> None:
-        self.pools.set_sliding_map(first, vals)
+    def set_sliding_map(self, pages: Ints, sliding: Ints) -> None:
+        self.pools.set_sliding_map(pages, sliding)
 
     def copy_pages(self, src: Ints, dst: Ints) -> None:
         with self._issuing():

@@ -150,7 +150,7 @@ def our_logits(directory: Path, samples: list[Sample], weights: Literal["bf16", 
         soft_capacity=soft,
         weights=weights,
     )
-    runner.set_sliding_map(0, np.arange(pages, dtype=np.int32))
+    runner.set_sliding_map(every := np.arange(pages, dtype=np.int32), every)
     found = []
     for sample in samples:
         bases = np.cumsum([0, *(image.num_soft for image in sample.images)])[:-1].tolist()

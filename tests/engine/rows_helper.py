@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
+from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch, ints
 from photocall_engine.runner import ModelRunner, PatchImage
 
 
@@ -35,7 +35,7 @@ class Pager:
         self._next += count
         assert self._next <= self.runner.num_pages
         if self.runner.sliding_pages:
-            self.runner.set_sliding_map(pages[0], np.asarray(pages, dtype=np.int32))
+            self.runner.set_sliding_map(ints(pages), ints(pages))
         return pages
 
     def place(self, prompt: Prompt) -> Prompt:

@@ -310,11 +310,11 @@ def test_a_sliding_map_the_runner_missed_is_sent_again(tokenizer: ChatTokenizer)
     class Misses(FakeRunner):
         missed = False
 
-        def set_sliding_map(self, first: int, vals: Any) -> None:
+        def set_sliding_map(self, pages: Any, sliding: Any) -> None:
             if len(self.batches) == 3 and not self.missed:
                 self.missed = True
                 raise RuntimeError("once")
-            super().set_sliding_map(first, vals)
+            super().set_sliding_map(pages, sliding)
 
     runner = Misses(vocab_size=tokenizer.vocab_size)
     made = Bench(runner, tokenizer, token_budget=64)

@@ -37,7 +37,7 @@ def prompt(tokens: list[int], pages: list[int], start: int = 0) -> RowBatch:
 
 def runner() -> FakeRunner:
     made = FakeRunner(vocab_size=50, num_pages=16, sliding_pages=15, sliding_window=20)
-    made.set_sliding_map(1, np.arange(1, 16, dtype=np.int32))
+    made.set_sliding_map(ints(*range(1, 16)), ints(*range(1, 16)))
     return made
 
 
@@ -97,9 +97,9 @@ def test_an_unfilled_tail_is_noticed() -> None:
 def test_a_lost_sliding_page_is_noticed_inside_the_window_only() -> None:
     made = runner()
     made.forward(prompt(list(range(48)), [1, 2, 3]))
-    made.set_sliding_map(1, ints(0))
+    made.set_sliding_map(ints(1), ints(0))
     made.forward(prompt([7], [1, 2, 3, 4], start=48))  # it sees positions 29 and up
-    made.set_sliding_map(2, ints(0))
+    made.set_sliding_map(ints(2), ints(0))
     with pytest.raises(WrongHistory, match="no sliding page"):
         made.forward(prompt([8], [1, 2, 3, 4], start=49))
 
@@ -107,18 +107,18 @@ def test_a_lost_sliding_page_is_noticed_inside_the_window_only() -> None:
 def test_a_sliding_page_that_others_have_written_is_noticed() -> None:
     made = runner()
     made.forward(prompt(list(range(32)), [1, 2]))
-    made.set_sliding_map(2, ints(0))
-    made.set_sliding_map(5, ints(2))
+    made.set_sliding_map(ints(2), ints(0))
+    made.set_sliding_map(ints(5), ints(2))
     made.forward(prompt([40, 41, 42], [5]))
-    made.set_sliding_map(5, ints(0))
-    made.set_sliding_map(2, ints(2))
+    made.set_sliding_map(ints(5), ints(0))
+    made.set_sliding_map(ints(2), ints(2))
     with pytest.raises(WrongHistory, match="sliding pool"):
         made.forward(prompt([7], [1, 2, 3], start=32))
 
 
 def test_two_pages_on_one_sliding_page_are_noticed() -> None:
     made = runner()
-    made.set_sliding_map(1, ints(2))
+    made.set_sliding_map(ints(1), ints(2))
     with pytest.raises(WrongHistory, match="share one sliding page"):
         made.forward(prompt([1], [1]))
 

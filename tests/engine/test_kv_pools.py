@@ -39,7 +39,7 @@ def test_each_writing_layer_has_the_pool_of_its_kind() -> None:
 
 def test_slots_follow_the_map_and_unmapped_ones_go_to_scratch() -> None:
     pools = make()
-    pools.set_sliding_map(2, ints(4, 0, 1))
+    pools.set_sliding_map(ints(4, 2, 3), ints(1, 4, 0))
     slots = ints(2 * 16 + 3, 3 * 16 + 5, 4 * 16)
     assert pools.slots("full", slots).tolist() == slots.tolist()
     assert pools.slots("sliding", slots).tolist() == [4 * 16 + 3, 5, 16]
@@ -51,7 +51,7 @@ def test_copies_go_through_both_pools() -> None:
     for index in range(4):
         for pool in (pools.layer(index).k, pools.layer(index).v):
             pool.copy_(torch.arange(pool.numel()).view(pool.shape))
-    pools.set_sliding_map(1, ints(1, 2, 3))  # pages 1, 2, 3; page 4 has none
+    pools.set_sliding_map(ints(1, 2, 3), ints(1, 2, 3))  # pages 1, 2, 3; page 4 has none
     before = [pools.layer(index).k.clone() for index in range(4)]
     copies = pools.copies(ints(1, 3), ints(2, 4))
     for kind, stack in pools.stacks():
@@ -65,19 +65,19 @@ def test_copies_go_through_both_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "vals", "message"),
+    ("pages", "sliding", "message"),
     [
-        (7, ints(1, 2), "outside the pool of 8"),
-        (-1, ints(1), "outside the pool"),
-        (1, ints(5), r"within 0\.\.4"),
-        (1, ints(-1), r"within 0\.\.4"),
-        (0, ints(1), "page 0 is scratch"),
+        (ints(7, 8), ints(1, 2), "outside the pool of 8"),
+        (ints(-1), ints(1), "outside the pool"),
+        (ints(1), ints(5), r"within 0\.\.4"),
+        (ints(1), ints(-1), r"within 0\.\.4"),
+        (ints(2, 0), ints(1, 1), "page 0 is scratch"),
     ],
 )
-def test_a_map_that_cannot_be_is_refused(first: int, vals: Ints, message: str) -> None:
+def test_a_map_that_cannot_be_is_refused(pages: Ints, sliding: Ints, message: str) -> None:
     pools = make()
     with pytest.raises(ValueError, match=message):
-        pools.set_sliding_map(first, vals)
+        pools.set_sliding_map(pages, sliding)
     assert not pools.smap.any()
 
 

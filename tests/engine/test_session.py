@@ -272,7 +272,7 @@ def test_a_turn_on_a_held_prefix_has_the_bits_of_the_same_prompt_alone(mini: Tor
     assert held.notices[0].startswith("Backend: CPU (")
     held.forward(ids[:300], 0)
     on_held = held.forward(ids, 300)
-    mini.set_sliding_map(0, np.zeros(mini.num_pages, dtype=np.int32))
+    mini.set_sliding_map(np.arange(mini.num_pages, dtype=np.int32), np.zeros(mini.num_pages, dtype=np.int32))
     fresh.reserve(400)
     alone = fresh.forward(ids, 0)
     assert on_held.tobytes() == alone.tobytes()

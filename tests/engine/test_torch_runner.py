@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from photocall_engine.greedy import pick_rows
 from photocall_engine.kernels import UnsupportedDevice
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.rows import PAGE_SIZE
+from photocall_engine.rows import PAGE_SIZE, ints
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import (
     BEGIN,
@@ -209,9 +209,9 @@ def test_sliding_pages_behind_the_window_are_not_needed(runner: TorchRunner) -> 
     expected = letters(runner, [(prompt, 99, 100)], 0)
     behind = (100 - runner.sliding_window) // PAGE_SIZE
     assert behind >= 2
-    runner.set_sliding_map(prompt.pages[0], np.zeros(behind, dtype=np.int32))
+    runner.set_sliding_map(ints(prompt.pages[:behind]), np.zeros(behind, dtype=np.int32))
     assert np.array_equal(letters(runner, [(prompt, 99, 100)], 0), expected)
-    runner.set_sliding_map(prompt.pages[0], np.zeros(len(prompt.pages), dtype=np.int32))
+    runner.set_sliding_map(ints(prompt.pages), np.zeros(len(prompt.pages), dtype=np.int32))
     assert not np.array_equal(letters(runner, [(prompt, 99, 100)], 0), expected)
 
 
