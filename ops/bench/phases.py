@@ -2,8 +2,8 @@
 
 Looks at an engine from outside while it runs: the calls that make up a step are replaced by ones that keep time, and
 put back afterwards. On CUDA each call of the runner stands between two events, so its device time begins when the
-device is free for it and ends with its last kernel: gaps in which the device waits for launches count. A readout waits
-for what it reads, so its host time holds what was left of the forward before it.
+device is free for it and ends with its last kernel: gaps in which the device waits for launches count. `collect` waits
+for a step, so its host time holds what was left of it; the next step's calls may have been made before.
 """
 
 from __future__ import annotations

@@ -41,24 +41,21 @@ def is_lost(device: torch.device) -> bool:
 
 
 class Landing:
-    """Pinned memory that results are copied to; one result at a time."""
+    """Results of a device on their way to the host, in stream order: `values` waits for them and for nothing behind
+    them. They land in pinned memory that the allocator gives to nobody else before the copy is done."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._buffer = torch.empty(0, dtype=torch.uint8)
-        self._event = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._landed = [tensor.to("cpu", non_blocking=True) for tensor in tensors]
+        self._event = None
+        if any(tensor.is_cuda for tensor in tensors):
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
 
-    def fetch(self, tensor: torch.Tensor) -> NDArray[Any]:
-        """The values on the host, once the device has come so far."""
-        if self._event is None:
-            return tensor.numpy()
-        count = tensor.numel() * tensor.element_size()
-        if count > len(self._buffer):
-            self._buffer = torch.empty(2 * count, dtype=torch.uint8, pin_memory=True)
-        landed = self._buffer[:count].view(tensor.dtype).view(tensor.shape)
-        landed.copy_(tensor, non_blocking=True)
-        self._event.record()
-        self._event.synchronize()
-        return landed.numpy().copy()
+    def values(self) -> list[NDArray[Any]]:
+        """On the host, in the order in which they were given."""
+        if self._event is not None:
+            self._event.synchronize()
+        return [tensor.numpy() for tensor in self._landed]
 
 
 def backend_of(device: torch.device, dtype: torch.dtype) -> str:

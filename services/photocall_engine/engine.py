@@ -2,19 +2,17 @@
 
 One process per device, one thread. Requests come from an `Intake`, outcomes go to an `Outlet`, rows go through a
 `ModelRunner`; between two steps new requests join and cancelled ones leave. While the device runs a step, the outcomes
-of the last one are published and new requests are composed: that is all that needs nothing of the step. What may fail
-here fails one request: a bad one when it is composed, a step's requests when the runner raises (each is tried once
-more, alone). Only a lost device ends the process.
+of the last one are published, new requests are composed, and the next step is planned and issued: nothing of that needs
+what the step reads. What may fail here fails one request: a bad one when it is composed, a step's requests when the
+runner raises (each is tried once more, alone). Only a lost device ends the process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
-
-import numpy as np
 
 from photocall import failpoints
 from photocall.errors import PhotocallError
@@ -30,16 +28,16 @@ from photocall_engine.edges import (
     Outlet,
     Refused,
 )
+from photocall_engine.flight import Flight, collect, issue
 from photocall_engine.held import HeldPrefixes
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.prompt import PROMPT_VERSION
-from photocall_engine.readout import Floats, Greedy, Letters, Logits, TextReader
-from photocall_engine.rows import ints
+from photocall_engine.readout import Floats, TextReader
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.scheduler import Scheduler
-from photocall_engine.sequence import Request, Sequence
+from photocall_engine.sequence import Request
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Step
 from photocall_engine.tokenizer import ChatTokenizer
@@ -78,7 +76,7 @@ class Engine:
         self.steps = 0  # forwards begun, and their rows
         self.rows = 0
         self._by_id: dict[str, Request] = {}
-        self._composed: list[Request] = []  # taken while a step ran; they join before the next
+        self._ahead: Flight | None = None  # issued, and not collected
         self._untold: list[Callable[[], None]] = []  # events and outcomes of the last step, in order
 
     def run(self, stop: Callable[[], bool], drain_s: float = 0.0) -> None:
@@ -86,50 +84,58 @@ class Engine:
         while not stop():
             self.step()
         end = self._clock() + drain_s
-        while (self._by_id or self._composed) and self._clock() < end:
+        while self._by_id and self._clock() < end:
             self.step(take=False)
         self.hand_back("the engine is shutting down")
 
     def step(self, take: bool = True) -> bool:
-        """One round: take, schedule, run, publish. False if there was nothing to run."""
-        if take and not self._composed:
-            self._take(0.0 if self._by_id else IDLE_WAIT_S)
-        self._join()
+        """One round: take, schedule, run, publish. False if there was nothing to run.
+
+        Collects one step. Where the device works by itself, the next one is on its way by then.
+        """
+        flight = self._ahead or self._launch(take, None)
+        if flight is None:
+            self.tell()
+            return False
+        self._ahead = None
+        self.tell()  # what the last round has left
+        if self._runner.overlaps and flight.error is None:
+            self._ahead = self._launch(take, flight)
+        self._settle(flight)
+        if self._ahead or not (self._by_id and self._runner.overlaps):
+            self.tell()
+        return True  # else there is a next step to hide it behind
+
+    def _launch(self, take: bool, behind: Flight | None) -> Flight | None:
+        """Take, schedule, and issue the next step, behind the one that runs. None: there is nothing to run now."""
+        if take:
+            self._take(0.0 if self._by_id or behind else IDLE_WAIT_S)
+        if behind is not None and not self.scheduler.worth_ahead(behind.step):
+            return None
         self._drop_cancelled()
         self._drop_expired()
         self._let_go()
         step = self.scheduler.plan(self._clock())
         if step is None:
-            self.tell()
-            return False
+            return None
         self.steps += 1
         self.rows += step.batch.num_rows
         failpoints.reach("engine.step")
         if step.batch.decode:
             failpoints.reach("engine.decode")
-        values = self._run(step, take)
-        if values is not None:
-            self._account(step, values)
-        if not (self._by_id and self._runner.overlaps):  # no next step to hide it behind
-            self.tell()
-        return True
+        flight = issue(self._runner, step)
+        self.scheduler.advance(step)
+        return flight
 
-    def _run(self, step: Step, take: bool) -> Mapping[Sequence, Floats] | None:
-        """Issue a step, do what needs nothing of it, wait for it. None: it failed, and that is dealt with."""
+    def _settle(self, flight: Flight) -> None:
+        """Wait for a step and account for it, or for its failure. Raises DeviceLost."""
         try:
-            issue(self._runner, step)
+            values = collect(self._runner, flight)
         except Exception as error:
             self.tell()
-            self._fail(step, error)
-            return None
-        self.tell()
-        if take:
-            self._take(0.0)
-        try:
-            return collect(self._runner, step)
-        except Exception as error:
-            self._fail(step, error)
-            return None
+            self._fail(flight.step, error)
+        else:
+            self._account(flight.step, values)
 
     def tell(self) -> None:
         """Publish what the last step brought, if that has not been done."""
@@ -143,34 +149,36 @@ class Engine:
 
     def hand_back(self, reason: str) -> None:
         """Give every unfinished request back to the queue."""
-        self._join()
+        while self._ahead is not None:
+            flight, self._ahead = self._ahead, None
+            self._settle(flight)
         for request in self.scheduler.requests():
             self._finish(request, HandedBack(reason))
         self.tell()
 
     def _take(self, wait_s: float) -> None:
         """Compose new requests, as many as there is room for; a bad one is refused here and hurts nobody."""
-        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id) - len(self._composed))
+        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id))
         if not limit:
             return
         for origin in self._intake.take(limit, wait_s):
             try:
-                self._composed.append(self.composer.compose(origin))
+                request = self.composer.compose(origin)
             except PhotocallError as error:
                 self._outlet.publish(origin, Refused(error.code, error.message, error.data))
             except Exception:
                 log.exception("job %s cannot be composed", origin.job_id)
                 self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
+            else:
+                self._join(request)
 
-    def _join(self) -> None:
-        """Between two steps: what was composed meanwhile takes part from now on."""
-        composed, self._composed = self._composed, []
-        for request in composed:
-            if request.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
-                self._forget(self._by_id[request.job_id])
-            self._by_id[request.job_id] = request
-            self.held.begin(request)
-            self.scheduler.submit(request)
+    def _join(self, request: Request) -> None:
+        """It takes part from the next step on."""
+        if request.job_id in self._by_id:  # its lease was lost and taken anew: only the new ticket counts
+            self._forget(self._by_id[request.job_id])
+        self._by_id[request.job_id] = request
+        self.held.begin(request)
+        self.scheduler.submit(request)
 
     def _drop_cancelled(self) -> None:
         if self._by_id:
@@ -189,17 +197,19 @@ class Engine:
             self._outlet.released(session_id)
 
     def _fail(self, step: Step, error: Exception) -> None:
-        """A step raised: its requests are tried again one by one, and who fails alone is refused. Raises DeviceLost."""
+        """A step raised: its requests are tried again one by one, with those of the step behind it, and who fails
+        alone is refused. Raises DeviceLost."""
         if isinstance(error, DeviceLost):
             raise error
         log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error)
-        for request in self.scheduler.abandon(step):
+        behind, self._ahead = self._ahead, None
+        for request in self.scheduler.abandon(step, behind.step if behind else None):
             reason = f"the model failed on this request: {type(error).__name__}"
             self._finish(request, Refused("internal", reason, notices=self.held.give_up(request, reason)))
 
-    def _account(self, step: Step, values: Mapping[Sequence, Floats]) -> None:
+    def _account(self, step: Step, values: Iterable[Floats]) -> None:
         """What was read reaches its readers, and who is done leaves; what is to be said about it is said later."""
-        answered = {request: request.num_answered for request in step.requests}
+        answered = {request: request.num_answered for request in step.requests if not request.left}
         self.held.saw(step)
         done = self.scheduler.account(step, values, self._clock())
         for request, before in answered.items():
@@ -248,50 +258,6 @@ class Engine:
             "prefill": times.prefilled - times.admitted,
             "readout": self._clock() - times.prefilled,
         }
-
-
-class BadLogits(RuntimeError):
-    """The model said something that is no number."""
-
-
-def issue(runner: ModelRunner, step: Step) -> None:
-    """Everything of a step up to its forward. A device works on while the caller does."""
-    runner.set_sliding_map(*step.map_changes)
-    if step.encode:
-        runner.encode_images([image for _, image, _ in step.encode], [base for _, _, base in step.encode])
-    if len(step.copy_from):
-        runner.copy_pages(step.copy_from, step.copy_to)
-    runner.forward(step.batch)
-
-
-def collect(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
-    """Wait for an issued step; what each of its readers asked for, by sequence."""
-    values = _read(runner, step)
-    if not all(np.isfinite(logits).all() for logits in values.values()):
-        raise BadLogits("logits that are not finite")
-    return values
-
-
-def _read(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
-    """One call for all letters, of the labels that anybody asked for, one for all next tokens, one for whole rows."""
-    letters = {row: part.reads.ids for row, part in enumerate(step.readers) if isinstance(part.reads, Letters)}
-    values: dict[Sequence, Floats] = {}
-    if letters:
-        labels = sorted({label for ids in letters.values() for label in ids})
-        column = {label: i for i, label in enumerate(labels)}
-        logits = runner.letter_logits(ints(letters), ints(labels))
-        for (row, ids), of_row in zip(letters.items(), logits, strict=True):
-            values[step.readers[row].sequence] = of_row[[column[label] for label in ids]]
-    said = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Greedy)]
-    if said:
-        tokens, logprobs = runner.greedy_rows(ints(said))
-        for row, pair in zip(said, np.stack((tokens, logprobs), axis=1).astype(np.float32), strict=True):
-            values[step.readers[row].sequence] = pair
-    whole = [row for row, part in enumerate(step.readers) if isinstance(part.reads, Logits)]
-    if whole:
-        for row, of_row in zip(whole, runner.logits_rows(ints(whole)), strict=True):
-            values[step.readers[row].sequence] = of_row
-    return values
 
 
 def build_engine(

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from photocall_engine.greedy import pick_rows
+from photocall_engine.reads import Reads, Values
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import DeviceLost, PatchImage
 
@@ -55,6 +57,7 @@ class FakeRunner:
         max_rows: int = 2048,
         soft_capacity: int = 1024,
         context: int = 4096,
+        overlaps: bool = True,
         logits: Callable[[int, list[int]], NDArray[np.float32]] | None = None,
     ) -> None:
         self.num_pages = num_pages
@@ -66,7 +69,7 @@ class FakeRunner:
         self.context = context
         self.page_bytes = self.sliding_page_bytes = self._PAGE_BYTES
         self.backend = "fake (no model)"
-        self.overlaps = True  # as a GPU does, though nothing takes time here
+        self.overlaps = overlaps  # as a GPU does, though nothing takes time here
         self.vocab_size = vocab_size
         self._allowed = np.ones(vocab_size, dtype=np.bool_)
         self.batches: list[RowBatch] = []  # every forward, for tests to look at
@@ -77,6 +80,7 @@ class FakeRunner:
         self._sliding: Entries = np.zeros(((sliding_pages + 1) * PAGE_SIZE, 4), dtype=np.uint64)
         self._arena = np.zeros(soft_capacity, dtype=np.uint64)
         self._read: list[tuple[int, list[int]]] = []
+        self._picked: Ints = np.zeros(0, dtype=np.int32)  # of the last `read`
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         for image, base in zip(images, bases, strict=True):
@@ -111,6 +115,11 @@ class FakeRunner:
         mapped = self._map[self._map > 0]
         if len(np.unique(mapped)) != len(mapped):
             raise WrongHistory("two pages share one sliding page")
+        if len(batch.from_row):
+            if batch.from_pick.min() < 0 or batch.from_pick.max() >= len(self._picked):
+                raise WrongHistory("a row's token is none of those picked last")
+            batch = replace(batch, tokens=batch.tokens.copy())
+            batch.tokens[batch.from_row] = self._picked[batch.from_pick]
         self.batches.append(batch)
         extra: dict[int, list[int]] = {}
         for row, slot in zip(batch.extra_row.tolist(), batch.extra_slot.tolist(), strict=True):
@@ -134,7 +143,8 @@ class FakeRunner:
         return self.logits_rows(rows)[:, label_ids]
 
     def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
-        return np.stack([self._row_logits(*self._read[row]) for row in rows.tolist()])
+        found = [self._row_logits(*self._read[row]) for row in rows.tolist()]
+        return np.stack(found) if found else np.zeros((0, self.vocab_size), np.float32)
 
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
         logits = self.logits_rows(rows)
@@ -145,8 +155,14 @@ class FakeRunner:
     def may_say(self, allowed: NDArray[np.bool_]) -> None:
         self._allowed = allowed
 
-    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
-        return pick_rows(self.logits_rows(rows), self._allowed)
+    def read(self, reads: Reads) -> Values:
+        self._picked, logprobs = pick_rows(self.logits_rows(reads.greedy), self._allowed)
+        letters = self.letter_logits(reads.letters, reads.label_ids)
+        return Values(letters, self._picked, logprobs, self.logits_rows(reads.whole))
+
+    def collect(self, reading: object) -> Values:
+        assert isinstance(reading, Values), "what `read` gave"
+        return reading
 
     def enable_graphs(self) -> bool:
         return False

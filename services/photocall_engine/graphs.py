@@ -32,7 +32,13 @@ class Graphs:
     """See above. Use `forward`; `capture` once before serving, on CUDA."""
 
     def __init__(
-        self, decoder: TextDecoder, pools: KvPools, arena: torch.Tensor, max_rows: int, words: int = WORDS
+        self,
+        decoder: TextDecoder,
+        pools: KvPools,
+        arena: torch.Tensor,
+        picked: torch.Tensor,
+        max_rows: int,
+        words: int = WORDS,
     ) -> None:
         config, device, dtype = decoder.config, pools.device, decoder.weights.embedding.dtype
         tile = decoder.kernels.row_tile
@@ -43,7 +49,7 @@ class Graphs:
         self.read_buckets = _buckets(READ_BUCKETS, max_rows, tile)
         most, most_reads = self.row_buckets[-1], self.read_buckets[-1]
         self._words = Words(device, words, fixed=True)
-        self._buffers = RowBuffers(config, pools, decoder.kernels, self._words, most, config.window)
+        self._buffers = RowBuffers(config, pools, decoder.kernels, self._words, picked, most, config.window)
         self._carried = Carried(
             torch.zeros(most, config.hidden_size, dtype=dtype, device=device),
             None

@@ -8,6 +8,7 @@ from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.runner import ModelRunner
 from photocall_engine.window import pages_for
 
+BREATHS = 3  # on a CPU
 _TAILS = 2  # private tail pages on the way from a prefix over a question to a fork
 
 
@@ -23,6 +24,7 @@ class Limits:
     window: int  # sliding window; 0: none
     bidirectional: bool  # picture rows see to the end of their picture
     max_encoded: int  # soft tokens the tower makes for one step; a first picture always
+    breaths: int  # steps without the tower behind one with it, while somebody is in the middle of an answer
 
     @classmethod
     def of(cls, runner: ModelRunner, token_budget: int, max_requests: int, max_encoded: int | None = None) -> Limits:
@@ -41,4 +43,6 @@ class Limits:
         bidirectional = runner.bidirectional_images and window > 0
         picture = min(runner.soft_capacity, chunk) if bidirectional else runner.soft_capacity
         encoded = budget if max_encoded is None else max_encoded
-        return cls(budget, max_requests, max_tokens, chunk, picture, window, bidirectional, encoded)
+        # where a forward blocks, the tower takes as long as many steps of answers; elsewhere a step may be full of it
+        breaths = 0 if runner.overlaps else BREATHS
+        return cls(budget, max_requests, max_tokens, chunk, picture, window, bidirectional, encoded, breaths)

@@ -83,6 +83,7 @@ class _Node:
     parent: bytes
     page: int
     fill: int
+    step: int  # that wrote the page
     window: list[int] | None = None
 
 
@@ -127,24 +128,39 @@ class PrefixCache:
                     return Hit(length, [n.page for n in found[:index]] + partial)
         return Hit()
 
-    def insert(self, keys: PageKeys, pages: Sequence[int], done: int, checkpoints: Iterable[int]) -> None:
+    def insert(
+        self, keys: PageKeys, pages: Sequence[int], done: int, checkpoints: Iterable[int], step: int = 0
+    ) -> None:
         """Take in a sequence whose first `done` positions are written, and keep its windows at these positions.
 
-        `pages` is its block table; it still has a window hold on every page that the checkpoints need. Rows behind
-        `done` on the last page may still be written by their owner: a frozen page is never read past its fill.
+        `step` is the number of the one that wrote what is new of it, for `forget_since`. `pages` is its block table; it
+        still has a window hold on every page that the checkpoints need. Rows behind `done` on the last page may still
+        be written by their owner: a frozen page is never read past its fill.
         """
         for index, key in enumerate(keys.pages[: done // PAGE_SIZE]):
             if key not in self._nodes:
-                self._add(_Node(key, keys.before(index), pages[index], PAGE_SIZE))
+                self._add(_Node(key, keys.before(index), pages[index], PAGE_SIZE, step))
         self._touch(keys.before(done // PAGE_SIZE))
         for position in sorted(checkpoints):
             index, fill = divmod(position, PAGE_SIZE)
             key = keys.at(position)
             if fill and key not in self._nodes:
-                self._add(_Node(key, keys.before(index), pages[index], fill))
+                self._add(_Node(key, keys.before(index), pages[index], fill, step))
             self._touch(key)
             if self._window:
-                self._keep_window(keys, pages, position)
+                self._keep_window(keys, pages, position, step)
+
+    def forget_since(self, step: int) -> list[int]:
+        """What steps from this one on have written is not to be trusted, nor what stands on it: give it up. The pages
+        that are not cached any more."""
+        doubtful: set[bytes] = set()
+        for key, node in reversed(self._nodes.items()):  # parents before their children
+            if node.step >= step or node.parent in doubtful:
+                doubtful.add(key)
+        pages = [self._nodes[key].page for key in doubtful]
+        for key in [key for key in self._nodes if key in doubtful]:
+            self._drop(key)
+        return pages
 
     def make_room(self, pages: int) -> bool:
         """Evict until the pool could hand out so many pages; True if anything was given up."""
@@ -202,7 +218,7 @@ class PrefixCache:
         if index:
             yield full[index - 1]
 
-    def _keep_window(self, keys: PageKeys, pages: Sequence[int], position: int) -> None:
+    def _keep_window(self, keys: PageKeys, pages: Sequence[int], position: int, step: int) -> None:
         """Make `position` a checkpoint, the most recent one; the least recent ones go where that is over the bound."""
         target = keys.at(position)
         if self._nodes[target].window is not None:
@@ -213,7 +229,7 @@ class PrefixCache:
             key = target if index == last else keys.pages[index]
             node = self._nodes[key]
             if not self._pool.window_holds.of[node.page]:
-                self._rebind(node, pages[index])  # the same content, and this copy still has its sliding page
+                self._rebind(node, pages[index], step)  # the same content, and this copy still has its sliding page
             window.append(node.page)
         self._pool.hold_window(window, kept=True)
         self._nodes[target].window = window
@@ -222,10 +238,10 @@ class PrefixCache:
             unpinned = (key for key in self._checkpoints if key not in self._pinned)
             self._drop_window(next(unpinned, next(iter(self._checkpoints))))
 
-    def _rebind(self, node: _Node, page: int) -> None:
+    def _rebind(self, node: _Node, page: int, step: int) -> None:
         self._pool.hold([page], kept=True)
         self._pool.release([node.page], kept=True)
-        node.page = page
+        node.page, node.step = page, step
 
     def _add(self, node: _Node) -> None:
         self._pool.hold([node.page], kept=True)

@@ -43,12 +43,21 @@ class RowShape:
 
 
 class RowBuffers:
-    """Fills words with batches. `window` is the sliding window, the row itself included; 0: no sliding layers."""
+    """Fills words with batches. `window` is the sliding window, the row itself included; 0: no sliding layers. `picked`
+    holds the tokens that the last `read` picked, for rows whose token the host does not know."""
 
     def __init__(
-        self, config: TextConfig, pools: KvPools, kernels: Kernels, words: Words, max_rows: int, window: int
+        self,
+        config: TextConfig,
+        pools: KvPools,
+        kernels: Kernels,
+        words: Words,
+        picked: torch.Tensor,
+        max_rows: int,
+        window: int,
     ) -> None:
         self._pools = pools
+        self._picked = picked
         self._kernels = kernels
         self._words = words
         self.window = window
@@ -77,8 +86,12 @@ class RowBuffers:
             if shape.reads and kind in self._above:
                 of_read = padded.read_visible(visible)
                 read_plans[kind] = plan_of(of_read, heads, self._pools.zero_slot(kind), words, header + HEADER)
+        unknown = len(batch.from_row)
+        from_row, from_pick = words.put(batch.from_row), words.put(batch.from_pick)
         words.send()
         tokens, pos, soft_idx = (words.view(at, shape.rows) for at in columns[:3])
+        if unknown:
+            tokens[words.view(from_row, unknown).long()] = self._picked[words.view(from_pick, unknown).long()]
         return DeviceRows(
             tokens=tokens,
             pos=pos,

@@ -8,7 +8,7 @@ both pools is scratch for it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -28,7 +28,8 @@ class RowBatch:
     """One forward. R rows, Q read rows, E extra writes, B block table entries.
 
     Slots are `page * PAGE_SIZE + offset` in the full pool; the runner finds the sliding pool's slot through the
-    sliding map. K/V of all rows are written before any row of the same layer attends.
+    sliding map. K/V of all rows are written before any row of the same layer attends. The token of a row may be known
+    on the device only: what `tokens` says of the rows in `from_row` means nothing.
     """
 
     tokens: Ints  # [R] token id; picture rows hold the placeholder (the model looks up the pad id there)
@@ -43,6 +44,8 @@ class RowBatch:
     soft_idx: Ints  # [R] row of the soft-token arena that replaces the embedding, or -1
     read: Ints  # [Q] rows whose output is read, ascending
     decode: bool  # every row is the last of its sequence
+    from_row: Ints = field(default_factory=lambda: ints(()))  # rows whose token the last `read` picked ...
+    from_pick: Ints = field(default_factory=lambda: ints(()))  # ... as the how manieth of its greedy rows
 
     @property
     def num_rows(self) -> int:

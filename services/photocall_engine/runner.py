@@ -2,7 +2,9 @@
 
 Charter: no policy here. A method is added only when a readout or the scheduler cannot be written without it, and then
 to the torch runner and the fake alike. Arguments and results are numpy arrays and ints, so that nothing on this side of
-the line imports torch. Calls take effect in the order they are made.
+the line imports torch. Calls take effect in the order they are made, and arguments belong to the caller again when a
+call returns. A step is `set_sliding_map`, `encode_images`, `copy_pages`, `forward`, `read`; none of them waits for a
+device. `collect` does, for one step, and the next step may be issued before. The other readouts wait at once.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from photocall_engine.reads import Reads, Values
 from photocall_engine.rows import Ints, RowBatch
 
 
@@ -47,7 +50,7 @@ class ModelRunner(Protocol):
     context: int  # longest sequence the model takes
     page_bytes: int  # K/V of one page of the full pool, and of the sliding pool
     sliding_page_bytes: int
-    overlaps: bool  # `forward` returns while the device still works: there is time to do something else
+    overlaps: bool  # `forward` returns while the device still works: there is time to plan the next step
     backend: str  # where it runs, for people: `CPU (float32)`, `GPU (<device>, <MB> MB VRAM)`
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
@@ -60,10 +63,17 @@ class ModelRunner(Protocol):
         """Copy full-pool pages src[i] -> dst[i], and their sliding pages by the map as it is now set."""
 
     def forward(self, batch: RowBatch) -> None:
-        """Append K/V of all rows; keep the final hidden state of `batch.read` for the readout calls below."""
+        """Append K/V of all rows; keep the final hidden state of `batch.read` for the readout calls below.
 
-    def letter_logits(self, rows: Ints, label_ids: Ints) -> NDArray[np.float32]:
-        """[n, m] softcapped float32 logits of read rows x ids of the head; `rows` index the last batch's `read`."""
+        Rows in `batch.from_row` take their tokens from what the last `read` picked.
+        """
+
+    def read(self, reads: Reads) -> object:
+        """Issue everything that is read of the last forward, once; what it gives, `collect` wants. At most two are
+        under way at any time, and one that is never collected costs nothing."""
+
+    def collect(self, reading: object) -> Values:
+        """Wait for what a `read` asked for, and for nothing behind it."""
 
     def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
         """[n, vocabulary] softcapped float32 logits of read rows."""
@@ -72,11 +82,8 @@ class ModelRunner(Protocol):
         """[n] greedy token of read rows, never one of exclude[i] (at most 3); ties to the lowest id."""
 
     def may_say(self, allowed: NDArray[np.bool_]) -> None:
-        """The token ids that `greedy_rows` chooses from; ids beyond are left out. Once, before the first forward."""
-
-    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
-        """[n] likeliest token of read rows that may be said, ties to the lowest id; and its log probability among
-        those that may be. NaN logits give a log probability that is NaN."""
+        """The token ids that greedy reads choose from, ties to the lowest, log probabilities among those that may be
+        said; ids beyond are left out. Once, before the first forward."""
 
     def enable_graphs(self) -> bool:
         """Capture graphs once, before serving; False where unsupported, with a notice in the log saying why."""

@@ -1,4 +1,4 @@
-"""Scheduler: who runs in the next step. Three beats: admit, plan, account.
+"""Scheduler: who runs in the next step. Four beats: admit, plan, advance, account.
 
 Charter. Policy only: no tensors, no model, no queue, no clock of its own. Nothing is added here that the answer to "who
 runs next, on which pages" does not need; what rows look like is `steps.py`, what answers mean is `readout.py`.
@@ -7,11 +7,14 @@ Whose turn it is to enter, `waiting.py` says, and whether there is room, `room.p
 seniority, and pages are taken from the youngest for the oldest: the oldest can always run (`Limits` refuses what could
 not run alone), so there is no deadlock. A request that loses its pages keeps what it has decoded and computes its rows
 again. One that could fill whole steps alone leaves a share of each to those behind it.
+
+`advance` follows when a step was issued, `account` when its values are there, and one more step may be planned between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
@@ -25,7 +28,6 @@ from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
 
 SHARE = 4  # of a step, one part in so many goes to those behind a request that could fill it alone
-BREATHS = 3  # steps without the tower behind one with it, while somebody is in the middle of an answer
 
 
 class Scheduler:
@@ -41,14 +43,17 @@ class Scheduler:
         self.running: dict[Request, None] = {}  # in the order of admission
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
         self._admissions = 0
-        self._breaths = BREATHS  # steps planned since one with the tower
+        self._planned = 0  # steps
+        self._breaths = limits.breaths  # steps planned since one with the tower
 
     def submit(self, request: Request) -> None:
         """A composed request joins those that wait."""
         self.waiting.join(request, self.running)
 
     def drop(self, request: Request) -> None:
-        """It leaves now, whatever it was doing: cancelled, expired, failed or done."""
+        """It leaves now, whatever it was doing: cancelled, expired, failed or done. Its rows in a step that was issued
+        still run, on pages that others may have only behind it."""
+        request.left = True
         self._free(request, None)
         self.waiting.leave(request)
         self.running.pop(request, None)
@@ -58,6 +63,20 @@ class Scheduler:
     def requests(self) -> list[Request]:
         """Everyone who has no outcome yet."""
         return [*self.running, *self.waiting]
+
+    def worth_ahead(self, step: Step) -> bool:
+        """Whether to plan the next step while this one runs: whoever comes meanwhile is too late for it, so only where
+        somebody goes on decoding, or where half of it would be full."""
+        if self._suspects:
+            return False
+        if len(step.asked.reads.greedy):
+            return True
+        half = self.limits.token_budget // 2
+        for request in chain(self.running, self.waiting):
+            half -= _wants(request, half)
+            if half <= 0:
+                return True
+        return False
 
     # --- admit ---------------------------------------------------------------------------------------------------
 
@@ -79,11 +98,14 @@ class Scheduler:
                 self._plan_prompt(draft, request)
                 draft.left += kept
         if not draft.parts:
-            self._unpin(list(draft.pictures), forget=[key for key, _, _ in draft.encode])
+            self._unpin(draft.pictures)
+            for key, _, _ in draft.encode:
+                self.soft.forget(key)
             return None
         if draft.encode:
             self._breaths = 0
-        return draft.build(self.pages.take_map_changes(), self.limits.bidirectional)
+        self._planned += 1
+        return draft.build(self._planned, self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
         promised = self._room.outstanding(self.running) if len(self.waiting) else (0, 0)
@@ -117,15 +139,15 @@ class Scheduler:
         kept = self._smallest_piece(running[0]) if running else 0
         for request in running:
             for branch in request.branches:
-                base = branch.base
-                if base.path and base.remaining == 1 and base.live and draft.left > kept and request in self.running:
+                base, fits = branch.base, draft.left > kept
+                if fits and base.remaining == 1 and base.decoding and base.live and request in self.running:
                     self._schedule(draft, request, branch, base)
 
     def _smallest_piece(self, request: Request) -> int:
         """Rows without which the request's prompt does not move: a picture that cannot be cut, else one."""
         prefix = request.prefix
         first = prefix if prefix.remaining else next((s for _, s in request.pending()), None)
-        if first is None or first.path:
+        if first is None or first.decoding:
             return 0
         position = first.position
         spans = first.spans if self.limits.bidirectional else ()
@@ -158,6 +180,9 @@ class Scheduler:
         for branch, sequence in todo:
             if not draft.left or request not in self.running:
                 return
+            behind = prefix if sequence is branch.base else branch.base
+            if not (sequence.live or behind.live):
+                continue  # it lost its pages to an earlier question just now, and what it stands on is gone too
             if sequence is branch.base or not draft.unplanned(branch.base):
                 self._schedule(draft, request, branch, sequence)
 
@@ -168,7 +193,7 @@ class Scheduler:
         rows = self._pin_pictures(draft, request, sequence, rows)
         if not rows or not self._grow(draft, request, sequence, sequence.position + rows):
             return 0
-        draft.add(Part(request, branch, sequence, rows))
+        draft.add(Part(request, branch, sequence, rows, sequence.position + rows))
         return rows
 
     def _pin_pictures(self, draft: Draft, request: Request, sequence: Sequence, rows: int) -> int:
@@ -192,7 +217,7 @@ class Scheduler:
         """Whether the tower may run for one more picture in this step. It takes as long as many steps of answers."""
         if draft.encode:
             return draft.encoded + count <= self.limits.max_encoded
-        return self._breaths > BREATHS or all(request.times.prefilled is None for request in self.running)
+        return self._breaths > self.limits.breaths or all(request.times.prefilled is None for request in self.running)
 
     def _grow(self, draft: Draft, request: Request, sequence: Sequence, end: int) -> bool:
         """Give a sequence the pages for positions up to `end`, taken from younger ones if need be."""
@@ -260,43 +285,28 @@ class Scheduler:
         batch = [request for request in self.running if request.origin.priority == "batch"]
         return max(batch, key=lambda request: request.order, default=None)
 
-    # --- account -------------------------------------------------------------------------------------------------
+    # --- advance, account ----------------------------------------------------------------------------------------
 
-    def account(self, step: Step, values: Mapping[Sequence, Floats], now: float) -> list[Request]:
-        """The step has run; `values` is what its readers read. Returns those done or in error; they have left."""
+    def advance(self, step: Step) -> None:
+        """The step was issued: from here on all is planned as if it had run. Its values are still to come."""
         self._unpin(step.pinned)
         for part in step.parts:
-            self._account_rows(part)
-        for part in step.readers:
+            self._advance_rows(part, step.number)
+        for pick, row in enumerate(step.asked.reads.greedy.tolist()):
+            part = step.readers[row]
             assert part.branch is not None, "nothing is read at the end of a prefix"
-            if part.request.error is not None:
-                continue
-            try:
-                part.branch.take(part.sequence, values[part.sequence])
-            except Exception as error:  # a reader's defect is one request's, never its neighbours'
-                part.request.error = error
-        done = []
+            part.branch.expect(part.sequence, pick)
         for request in step.requests:
-            request.usage.steps += 1
             self._release_prefix(request)
-            if request.times.prefilled is None and all(branch.begun for branch in request.branches):
-                request.times.prefilled = now
-            if request.done or request.error is not None:
-                self.drop(request)
-                done.append(request)
-        return done
 
-    def _account_rows(self, part: Part) -> None:
+    def _advance_rows(self, part: Part, step: int) -> None:
         request, sequence = part.request, part.sequence
-        start, prompt_end = sequence.position, sequence.end - len(sequence.path)
+        start = sequence.position
         sequence.computed += part.rows
-        prompt_rows = max(0, min(sequence.position, prompt_end) - start)
-        request.usage.prompt_rows += prompt_rows
-        request.usage.decode_rows += part.rows - prompt_rows
         self.waiting.serve(request.origin.owner, part.rows)
         if sequence is request.prefix:
             checkpoints = request.checkpoints(start, sequence.position, self.limits.bidirectional)
-            self.cache.insert(request.keys, sequence.table.pages, sequence.position, checkpoints)
+            self.cache.insert(request.keys, sequence.table.pages, sequence.position, checkpoints, step)
             self._release_tail_source(sequence)
         sequence.table.advance(sequence.position)
 
@@ -306,26 +316,67 @@ class Scheduler:
         if prefix.live and not prefix.remaining and all(b.done or b.base.computed for b in request.branches):
             prefix.table.release()
 
-    def abandon(self, step: Step) -> list[Request]:
-        """The step raised, so nothing of it counts: its requests run again, each alone. Returns who failed alone."""
-        self._unpin(step.pinned, forget=[key for key, _, _ in step.encode])
+    def account(self, step: Step, values: Iterable[Floats], now: float) -> list[Request]:
+        """The step has run; `values` is what its readers read, in their order. Returns those done or in error, who
+        have left. What was run for somebody who needs it no more counts for nothing."""
+        counted = [part for part in step.parts if part.counts]
+        for part in counted:
+            part.request.usage.add(part.rows, min(part.rows, max(0, part.rows - part.end + part.sequence.question_end)))
+        for request in {part.request: None for part in counted}:
+            request.usage.steps += 1
+        for part, value in zip(step.readers, values, strict=True):
+            request = part.request
+            if request.left or request.error is not None or not part.awaited:
+                continue
+            assert part.branch is not None, "nothing is read at the end of a prefix"
+            try:
+                part.branch.take(part.sequence, value)
+            except Exception as error:  # a reader's defect is one request's, never its neighbours'
+                request.error = error
+        done = []
+        for request in step.requests:
+            if request.left:
+                continue
+            self._release_prefix(request)
+            if request.times.prefilled is None and all(branch.begun for branch in request.branches):
+                request.times.prefilled = now
+            if request.done or request.error is not None:
+                self.drop(request)
+                done.append(request)
+        return done
+
+    def abandon(self, step: Step, behind: Step | None) -> list[Request]:
+        """The step raised, so neither it counts nor what was issued behind it: their requests run again, each alone.
+
+        Whoever else runs may stand on what they have cached, and computes again. Returns who failed alone.
+        """
+        for one in (step, behind):
+            for key, _, _ in one.encode if one else ():
+                self.soft.forget(key)
+        doubtful = set(self.cache.forget_since(step.number))
+        for request in list(self.running):
+            if any(not doubtful.isdisjoint(sequence.held_pages) for sequence in request.sequences()):
+                self._preempt(request, None)
         self.pages.resend_map()
         failed = []
-        for request in step.requests:
-            request.failures += 1
-            self._preempt(request, None)
+        for request in dict.fromkeys([*step.requests, *(behind.requests if behind else ())]):
+            if request.left:
+                continue
+            if request in self.running:
+                self._preempt(request, None)
+            for sequence in request.sequences():
+                sequence.forget_expected()
+            request.failures += request in step.requests
             if request.failures > 1:
                 self.drop(request)
                 failed.append(request)
-            else:
+            elif request not in self._suspects:
                 self._suspects.append(request)
         return failed
 
-    def _unpin(self, keys: list[str], forget: list[str] | None = None) -> None:
+    def _unpin(self, keys: Iterable[str]) -> None:
         for key in keys:
             self.soft.unpin(key)
-        for key in forget or ():
-            self.soft.forget(key)
 
     def check(self) -> None:
         """Every invariant of pages and arena; PageError or AssertionError names what is broken. Between steps."""

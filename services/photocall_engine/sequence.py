@@ -22,7 +22,11 @@ from photocall_engine.window import BlockTable
 
 
 class Sequence:
-    """Own tokens at positions [start, end) behind the parent's, of which the first `computed` have their K/V."""
+    """Own tokens at positions [start, end) behind the parent's, of which the first `computed` have their K/V.
+
+    The tokens behind the first `known` are being picked on the device: one while a step is planned, and never more than
+    two. Rows can be planned for them, and nothing else.
+    """
 
     def __init__(
         self,
@@ -41,6 +45,9 @@ class Sequence:
         self.path = path  # tokens behind the question, for its reader
         self.read = read  # what to read at the last token; None: nothing (any more)
         self.computed = 0
+        self.known = len(self.tokens)
+        self.pick = -1  # of a last token that is not known: which of the picks of the step under way it is
+        self.question_end = self.end - len(path)  # position behind the question itself
         self.tail_source: int | None = None  # cached page that this one's last page starts as; held until copied
 
     @property
@@ -59,15 +66,35 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
+    def decoding(self) -> bool:
+        """Whether there is something of an answer behind the question, be it known or not."""
+        return self.end > self.question_end
+
+    @property
+    def held_pages(self) -> list[int]:
+        """Every page that it reads or will copy."""
+        return self.table.pages if self.tail_source is None else [*self.table.pages, self.tail_source]
+
+    @property
     def live(self) -> bool:
         """Whether it holds pages."""
         return bool(self.table.pages)
 
+    def expect(self, pick: int) -> None:
+        """It goes on behind what is read at its end now, before the token is known."""
+        self.tokens.append(0)
+        self.pick = pick
+
     def extend(self, token: int, read: Read) -> None:
-        """One decoded token more."""
-        self.tokens.append(token)
+        """One decoded token more, whether its place was expected or not."""
+        self.tokens[self.known : self.known + 1] = [token]
+        self.known += 1
         self.path = (*self.path, token)
         self.read = read
+
+    def forget_expected(self) -> None:
+        """The steps that would have picked them do not count."""
+        del self.tokens[self.known :]
 
     def chunk(self, limit: int, bidirectional: bool) -> int:
         """Rows of the next chunk, at most `limit`; 0 if the next picture does not fit in.
@@ -117,7 +144,12 @@ class Branch:
         base = self.base
         if base.remaining and (base.read is not None or self.forks):
             return [base, *self.forks]
-        return list(self.forks)
+        return [fork for fork in self.forks if fork.remaining]
+
+    def expect(self, sequence: Sequence, pick: int) -> None:
+        """A token is being picked at the end of this sequence: unless the answer ends with it, the text goes on."""
+        if sequence.end - sequence.question_end < self.reader.longest():
+            sequence.expect(pick)
 
     def take(self, sequence: Sequence, values: Floats) -> None:
         """What was read at the end of one of this branch's sequences; those no longer needed give up their pages."""
@@ -154,6 +186,11 @@ class Usage:
     cached_rows: int = 0  # positions of the prefix that were not computed at its first run
     steps: int = 0
 
+    def add(self, rows: int, prompt_rows: int) -> None:
+        """Rows that have run, so many of them in front of an answer."""
+        self.prompt_rows += prompt_rows
+        self.decode_rows += rows - prompt_rows
+
 
 class Request:
     """One request inside the engine."""
@@ -180,6 +217,7 @@ class Request:
         self.image_tokens = sum(span.end - span.start for sequence in self.sequences() for span in sequence.spans)
         self.order = -1  # seniority, given at the first admission
         self.failures = 0  # steps that raised while it took part
+        self.left = False  # it has its outcome: set by the scheduler, and what a step still brings is thrown away
         self.error: Exception | None = None  # what a reader of it raised: filled by the scheduler
 
     @property

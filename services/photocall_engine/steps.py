@@ -12,6 +12,7 @@ from itertools import chain
 
 import numpy as np
 
+from photocall_engine.asked import Asked
 from photocall_engine.readout import Read
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch, ints
 from photocall_engine.runner import PatchImage
@@ -27,17 +28,30 @@ class Part:
     branch: Branch | None
     sequence: Sequence
     rows: int
+    end: int  # position behind the last of them
 
     @property
     def reads(self) -> Read | None:
-        """What is read at its last row."""
-        return self.sequence.read if self.rows == self.sequence.remaining else None
+        """What is read at its last row; while the step is planned."""
+        return self.sequence.read if self.end == self.sequence.end else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether somebody still needs it."""
+        return not self.request.left and (self.branch is None or not self.branch.done)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether what was read at its end is news: nobody has brought it before, and somebody waits for it."""
+        sequence = self.sequence
+        return sequence.read is not None and self.end == sequence.start + sequence.known
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What the runner is told, in this order: map changes, pictures, page copies, the batch; then the reads."""
 
+    number: int  # ascending, in the order of planning
     parts: list[Part]
     map_changes: tuple[Ints, Ints]  # pages and their sliding pages; filled by the scheduler from the pools
     encode: list[tuple[str, PatchImage, int]]  # picture key, picture, first arena row
@@ -46,6 +60,7 @@ class Step:
     copy_to: Ints
     batch: RowBatch
     readers: list[Part]  # who reads row batch.read[i]
+    asked: Asked  # and what
     requests: list[Request]  # everyone who takes part
 
 
@@ -75,9 +90,9 @@ class Draft:
         part = self.parts.get(sequence)
         return sequence.remaining - (part.rows if part else 0)
 
-    def build(self, map_changes: tuple[Ints, Ints], bidirectional: bool) -> Step:
+    def build(self, number: int, map_changes: tuple[Ints, Ints], bidirectional: bool) -> Step:
         """Fix the arrays. At least one part."""
-        return _Builder(self, bidirectional).step(map_changes)
+        return _Builder(self, bidirectional).step(number, map_changes)
 
 
 class _Builder:
@@ -88,7 +103,7 @@ class _Builder:
         self._copies: list[tuple[int, int]] = []
         self._extra: list[tuple[int, int]] = []  # row, slot
 
-    def step(self, map_changes: tuple[Ints, Ints]) -> Step:
+    def step(self, number: int, map_changes: tuple[Ints, Ints]) -> Step:
         parts = list(self._draft.parts.values())
         first_row, num_rows = self._first_row, 0
         for part in parts:
@@ -96,15 +111,19 @@ class _Builder:
             num_rows += part.rows
         tokens, pos, slot, seen, soft = np.empty((5, num_rows), dtype=np.int32)
         soft.fill(-1)
-        tables, readers = [], []
+        tables, readers, asked = [], [], []
+        unknown: list[tuple[int, int]] = []  # row, pick
         singles: list[tuple[int, int, int, int]] = []  # row, token, position, slot of parts of one row
         for part, row in zip(parts, first_row.values(), strict=True):
             sequence = part.sequence
             position = sequence.position
             pages = sequence.table.pages[: pages_for(position + part.rows)]
             tables.append(pages)
-            if part.reads is not None:
+            if (read := part.reads) is not None:
                 readers.append(part)
+                asked.append(read)
+            if sequence.known < len(sequence.tokens) and part.end == sequence.end:
+                unknown.append((row + part.rows - 1, sequence.pick))
             if sequence.tail_source is not None or not sequence.computed:
                 self._fill_tail(sequence)
             if part.rows == 1 and not sequence.spans:
@@ -131,8 +150,11 @@ class _Builder:
             soft_idx=soft,
             read=ints([first_row[part.sequence] + part.rows - 1 for part in readers]),
             decode=all(part.rows == 1 == part.sequence.remaining for part in parts),
+            from_row=ints([row for row, _ in unknown]),
+            from_pick=ints([pick for _, pick in unknown]),
         )
         return Step(
+            number=number,
             parts=parts,
             map_changes=map_changes,
             encode=self._draft.encode,
@@ -141,6 +163,7 @@ class _Builder:
             copy_to=ints([target for _, target in self._copies]),
             batch=batch,
             readers=readers,
+            asked=Asked(asked),
             requests=list(dict.fromkeys(part.request for part in parts)),
         )
 

@@ -2,7 +2,7 @@
 
 Charter: turns the scheduler's numpy batches into device rows and hidden states into the few logits that a readout asks
 for. Decides nothing: pages, order and membership come with the batch. On CUDA everything is issued in stream order and
-nothing waits, except the readouts, whose results somebody needs.
+nothing waits, except `collect` and the readouts that somebody wants at once.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from photocall_engine.model.checkpoint import make_encoder, read_weights
 from photocall_engine.model.config import ModelConfig, read_config
 from photocall_engine.model.gemma4 import DeviceRows, TextDecoder
 from photocall_engine.model.vision import VisionEncoder
+from photocall_engine.reads import Reads, Values
 from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from photocall_engine.runner import PatchImage
@@ -37,6 +38,7 @@ from photocall_engine.words import Words
 
 log = logging.getLogger(__name__)
 ENCODE_BUDGET = STEP_SOFT_TOKENS["cuda"]
+_NONE: Ints = np.zeros(0, np.int32)
 _WORDS = 1 << 16  # of batches, readouts and page copies; each grows where it must
 
 
@@ -79,12 +81,14 @@ class TorchRunner:
         self.overlaps = weights.device.type == "cuda"
         self.graphs: Graphs | None = None  # by `enable_graphs`
         batch_words = Words(weights.device, _WORDS)
-        self._buffers = RowBuffers(text, self.pools, decoder.kernels, batch_words, max_rows, text.window)
+        room = max_rows + decoder.kernels.row_tile
+        self._picked = torch.zeros(room, dtype=torch.int32, device=weights.device)  # by the last `read`
+        self._buffers = RowBuffers(text, self.pools, decoder.kernels, batch_words, self._picked, max_rows, text.window)
         self._asked = Words(weights.device, _WORDS)  # rows and ids of a readout
         self._moved = Words(weights.device, _WORDS)  # pages of a copy
-        self._landing = Landing(weights.device)
         self._hidden = weights.new_zeros(0, text.hidden_size)  # of the last forward's read rows
         self._num_read = 0
+        self._vocab = text.vocab_size
         self._allowed = torch.ones(text.vocab_size, dtype=torch.uint8, device=weights.device)
 
     @classmethod
@@ -170,31 +174,42 @@ class TorchRunner:
                 hidden = self.decoder.forward(self._device_rows(batch), self.arena, self.pools)
             self._hidden, self._num_read = hidden, len(batch.read)
 
-    def letter_logits(self, rows: Ints, label_ids: Ints) -> NDArray[np.float32]:
+    def read(self, reads: Reads) -> Landing:
         with self._issuing():
-            hidden, ids = self._ask(rows, label_ids)
-            logits: NDArray[np.float32] = self._landing.fetch(self.decoder.label_logits(hidden, ids))
-            return logits
+            labels = reads.label_ids
+            of_letters, greedy, whole, ids = self._ask(
+                reads.letters, self._padded(reads.greedy), self._padded(reads.whole), ids=labels
+            )
+            none = self._hidden.new_zeros(0, dtype=torch.float32)
+            letters, said, logits = none.view(0, len(labels)), none.int().view(2, 0), none.view(0, self._vocab)
+            if len(reads.letters):
+                letters = self.decoder.label_logits(of_letters, ids)
+            if len(reads.greedy):
+                tokens, logprobs = self.decoder.pick(greedy, self._allowed)
+                # a row of NaN picks anything; the next forward may look it up before anybody knows
+                torch.clamp(tokens, 0, self._vocab - 1, out=self._picked[: len(tokens)])
+                said = torch.stack((tokens, logprobs.view(torch.int32)))[:, : len(reads.greedy)]
+            if len(reads.whole):
+                logits = self.decoder.logits(whole)[: len(reads.whole)]
+            return Landing(letters, said, logits)
+
+    def collect(self, reading: object) -> Values:
+        assert isinstance(reading, Landing), "what `read` gave"
+        with self._issuing():
+            letters, said, whole = reading.values()
+            return Values(letters, said[0], said[1].view(np.float32), whole)
+
+    def letter_logits(self, rows: Ints, label_ids: Ints) -> NDArray[np.float32]:
+        return self.collect(self.read(Reads(rows, label_ids, _NONE, _NONE))).letters
 
     def logits_rows(self, rows: Ints) -> NDArray[np.float32]:
-        with self._issuing():
-            hidden, _ = self._ask(self._padded(rows))
-            logits: NDArray[np.float32] = self._landing.fetch(self.decoder.logits(hidden)[: len(rows)])
-            return logits
+        return self.collect(self.read(Reads(_NONE, _NONE, _NONE, rows))).whole
 
     def may_say(self, allowed: NDArray[np.bool_]) -> None:
         with self._issuing():
             known = torch.from_numpy(allowed[: len(self._allowed)].astype(np.uint8))
             self._allowed.zero_()
             self._allowed[: len(known)].copy_(known)
-
-    def greedy_rows(self, rows: Ints) -> tuple[Ints, NDArray[np.float32]]:
-        with self._issuing():
-            hidden, _ = self._ask(self._padded(rows))
-            tokens, logprobs = self.decoder.pick(hidden, self._allowed)
-            both = torch.stack((tokens, logprobs.view(torch.int32)))  # one way to the host for both
-            landed: Ints = self._landing.fetch(both)[:, : len(rows)]
-            return landed[0], np.ascontiguousarray(landed[1]).view(np.float32)
 
     def argmax_rows(self, rows: Ints, exclude: Sequence[Sequence[int]]) -> Ints:
         excluded = np.full((len(rows), MAX_EXCLUDED), -1, dtype=np.int32)
@@ -203,8 +218,9 @@ class TorchRunner:
                 raise ValueError(f"{len(ids)} excluded ids in one row, at most {MAX_EXCLUDED} are allowed")
             row[: len(ids)] = ids
         with self._issuing():
-            hidden, ids_out = self._ask(rows, excluded)
-            best: Ints = self._landing.fetch(self.decoder.greedy(hidden, ids_out.view(-1, MAX_EXCLUDED)))
+            hidden, ids_out = self._ask(rows, ids=excluded)
+            best: Ints
+            [best] = Landing(self.decoder.greedy(hidden, ids_out.view(-1, MAX_EXCLUDED))).values()
             return best
 
     def enable_graphs(self) -> bool:
@@ -218,7 +234,7 @@ class TorchRunner:
                     self.tower.prepare(min(self.encode_budget, self.soft_capacity))
                     self.tower.capture(space)
                     log.info("graphs of the tower: %s", space.taken())
-                graphs = Graphs(self.decoder, self.pools, self.arena, self.max_rows)
+                graphs = Graphs(self.decoder, self.pools, self.arena, self._picked, self.max_rows)
                 graphs.capture(space)
             except Exception as error:
                 torch.cuda.synchronize(self.device)
@@ -249,16 +265,24 @@ class TorchRunner:
         spare = -len(rows) % self.kernels.row_tile if len(rows) else 0
         return np.pad(rows, (0, spare), mode="edge") if spare else rows
 
-    def _ask(self, rows: Ints, ids: Ints | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden states of read rows, and ids, on the device."""
-        if len(rows) and (rows.min() < 0 or rows.max() >= self._num_read):
-            raise ValueError(f"rows {rows.tolist()} are not among the {self._num_read} read rows of the last forward")
+    def _ask(self, *rows: Ints, ids: Ints) -> list[torch.Tensor]:
+        """Hidden states of read rows, and behind all of them ids, on the device: one transfer."""
         words = self._asked
         words.begin()
-        ids = np.zeros(0, np.int32) if ids is None else ids
-        row_at, ids_at = words.put(rows), words.put(ids)
+        places = []
+        for some in rows:
+            if len(some) and (some.min() < 0 or some.max() >= self._num_read):
+                raise ValueError(
+                    f"rows {some.tolist()} are not among the {self._num_read} read rows of the last forward"
+                )
+            places.append(words.put(some))
+        ids_at = words.put(ids)
         words.send()
-        return self._hidden.index_select(0, words.view(row_at, len(rows))), words.view(ids_at, ids.size)
+        hidden = [
+            self._hidden.index_select(0, words.view(at, len(some))) if len(some) else self._hidden[:0]
+            for at, some in zip(places, rows, strict=True)
+        ]
+        return [*hidden, words.view(ids_at, ids.size)]
 
     def _device_rows(self, batch: RowBatch) -> DeviceRows:
         self._buffers.window, self._buffers.pad_token_id = self.sliding_window, self.config.text.pad_token_id

@@ -20,11 +20,12 @@ from photocall.asks import Ask
 from photocall.questions import Choice, Json, Noul, Option, Question, Score
 from photocall_engine.calibration import Calibration
 from photocall_engine.composer import Composer
-from photocall_engine.engine import Engine, EngineRequest, Outcome, build_engine, collect, issue
+from photocall_engine.engine import Engine, EngineRequest, Outcome, build_engine
 from photocall_engine.fake_runner import SEED, FakeRunner, chain, drawn_logits, soft_identities
-from photocall_engine.readout import Floats
+from photocall_engine.flight import collect, issue
 from photocall_engine.runner import ModelRunner, PatchImage
-from photocall_engine.sequence import Sequence
+from photocall_engine.scheduler import Scheduler
+from photocall_engine.sequence import Request
 from photocall_engine.steps import Step
 from photocall_engine.tokenizer import ChatTokenizer
 
@@ -61,10 +62,11 @@ def choice(name: str, *labels: str) -> Choice:
     return Choice(name, "Which?", tuple(Option(label) for label in labels))
 
 
-def execute(runner: ModelRunner, step: Step) -> dict[Sequence, Floats]:
-    """Run one step outside an engine; what each of its readers asked for, by sequence."""
-    issue(runner, step)
-    return collect(runner, step)
+def execute(runner: ModelRunner, scheduler: Scheduler, step: Step) -> list[Request]:
+    """Run one step outside an engine; who is done."""
+    flight = issue(runner, step)
+    scheduler.advance(step)
+    return scheduler.account(step, collect(runner, flight), 0.0)
 
 
 @dataclass

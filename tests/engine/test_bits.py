@@ -6,7 +6,7 @@ What is compared are the values every reader got (letter logits, whole rows of l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 from photocall.questions import Noul, Number, Question, Score, Text
 from photocall_engine.readout import Floats
 from photocall_engine.runner import PatchImage
-from photocall_engine.sequence import Request, Sequence
+from photocall_engine.sequence import Request
 from photocall_engine.steps import Step
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.torch_runner import TorchRunner
@@ -70,21 +70,24 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 class Recorded:
     """A bench on the real runner that keeps what every reader of a job got, and how often a job was preempted."""
 
-    def __init__(self, checkpoint: Path, num_pages: int = 400, **fields: Any) -> None:
+    def __init__(self, checkpoint: Path, num_pages: int = 400, ahead: bool = True, **fields: Any) -> None:
         runner = TorchRunner.load(
             checkpoint, num_pages=num_pages, sliding_pages=max(40, num_pages - 1), max_rows=2048, soft_capacity=512
         )
+        runner.overlaps = ahead  # on a CPU too: the next step is issued before the last one's values are known
         self.bench = Bench(runner, ChatTokenizer(checkpoint), **fields)
         self.bits: dict[str, Bits] = {}
         self.preempted: list[str] = []
         scheduler = self.bench.engine.scheduler
         account, preempt = scheduler.account, scheduler._preempt
 
-        def recording(step: Step, values: Mapping[Sequence, Floats], now: float) -> list[Request]:
-            for part in step.readers:
+        def recording(step: Step, values: Iterable[Floats], now: float) -> list[Request]:
+            values = list(values)
+            for part, value in zip(step.readers, values, strict=True):
                 assert part.branch is not None
-                key = part.branch.question.name, part.sequence.path
-                self.bits.setdefault(part.request.job_id, {})[key] = values[part.sequence].tobytes()
+                if part.awaited:
+                    key = part.branch.question.name, part.sequence.path
+                    self.bits.setdefault(part.request.job_id, {})[key] = value.tobytes()
             return account(step, values, now)
 
         def counting(request: Request, draft: Any) -> None:
@@ -100,8 +103,8 @@ class Recorded:
 
 @pytest.fixture(scope="module")
 def alone(checkpoint: Path) -> Bits:
-    """What the request reads alone, in one chunk, with nothing cached."""
-    made = Recorded(checkpoint, token_budget=1500)
+    """What the request reads alone, in one chunk, with nothing cached, each step planned when the last is known."""
+    made = Recorded(checkpoint, token_budget=1500, ahead=False)
     made.ask("job")
     made.bench.run()
     bits = made.bits["job"]
@@ -109,6 +112,13 @@ def alone(checkpoint: Path) -> Bits:
     letters = [np.frombuffer(bits[name, ()], dtype=np.float32) for name in ("c", "n", "s")]
     assert all(values.std() > 1e-3 for values in letters), "logits that are all equal would prove nothing"
     return bits
+
+
+def test_with_steps_planned_ahead(checkpoint: Path, alone: Bits) -> None:
+    made = Recorded(checkpoint, token_budget=1500)
+    made.ask("job")
+    made.bench.run()
+    assert made.bits["job"] == alone
 
 
 def test_another_picture_gives_other_bits(checkpoint: Path, alone: Bits) -> None:

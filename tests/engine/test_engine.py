@@ -68,7 +68,7 @@ def test_a_fresh_picture_with_twenty_questions_is_one_forward(tokenizer: ChatTok
 
 
 def test_a_request_joins_the_next_step_of_one_that_decodes(tokenizer: ChatTokenizer) -> None:
-    made = bench(tokenizer, logits=never_ends(tokenizer))
+    made = bench(tokenizer, logits=never_ends(tokenizer), overlaps=False)
     made.ask("a", "first", Text("t", "Say something", max_tokens=12))
     for _ in range(4):
         made.step()
@@ -427,39 +427,47 @@ def traced(made: Bench, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, noted)
 
     note(made.runner, "forward", lambda args, _: "issued")
-    note(made.runner, "letter_logits", lambda args, _: "collected")
+    note(made.runner, "collect", lambda args, _: "collected")
     note(made.engine.composer, "compose", lambda args, _: f"composed {args[0].job_id}")
     note(made.engine._outlet, "publish", lambda args, _: f"published {args[0].job_id}")
     return happened
 
 
-def test_outcomes_and_new_requests_overlap_with_the_device(
+def test_the_next_step_is_planned_and_issued_while_one_runs(
     tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a step runs, the answers of the one before are published and newcomers are composed for the next."""
-    made = bench(tokenizer, token_budget=24, max_requests=2)
+    """Newcomers are composed, a text's next row is issued before its token is known, and answers are published while
+    the device has something to do."""
+    made = bench(tokenizer, logits=never_ends(tokenizer))
     happened = traced(made, monkeypatch)
-    for name in ("a", "b"):
-        made.ask(name, f"state {name}", choice("c", "x", "y"))
-    take, late = made.take, [made.ask("late", "another", choice("c", "x", "y"))]
-    made.incoming.remove(late[0])
-
-    def taking(limit: int, wait_s: float) -> list[EngineRequest]:
-        if "issued" in happened and late:
-            made.incoming.append(late.pop())
-        return take(limit, wait_s)
-
-    monkeypatch.setattr(made, "take", taking)
+    made.ask("text", "state", Text("t", "Say", max_tokens=5))
+    made.engine.step()
+    assert happened == ["composed text", "issued", "issued", "collected"]
+    made.ask("late", "another", choice("c", "x", "y"))
     while made.engine.step():
         made.engine.check()
-    assert set(made.outcomes) == {"a", "b", "late"}
-    composed = happened.index("composed late")
-    assert happened[composed - 1] == "issued"
-    first = next(at for at, what in enumerate(happened) if what.startswith("published"))
-    assert happened[first - 1] == "issued", "the first answer waits until the next step is on its way"
-    assert happened[first:].count("collected") >= 1
-    assert happened[-1].startswith("published"), "the last one waits for nobody"
-    assert happened[-2] == "collected"
+    assert happened[4:] == [
+        *("composed late", "issued", "collected"),  # the text's second token
+        *("issued", "collected", "published late"),  # the fourth is on its way
+        *("issued", "collected", "collected", "published text"),  # nothing is issued behind the last
+    ]
+    assert made.body("text")["answers"]["t"]["text"] == "q" * 5
+    assert made.body("text")["usage"]["decode_rows"] == 4
+
+
+def test_answers_are_told_behind_the_next_step_where_it_hangs_on_them(
+    tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few rows are not planned ahead; then the device gets its next step before the last one's answers are told."""
+    made = bench(tokenizer, token_budget=200, max_requests=2)
+    happened = traced(made, monkeypatch)
+    made.ask("a", "state", choice("c", "x", "y"))
+    made.ask("b", "state", Number("n", "How many?", 0, 99, 1))
+    while made.engine.step():
+        made.engine.check()
+    first = happened.index("published a")
+    assert happened[first - 2 : first] == ["collected", "issued"]
+    assert happened[-2:] == ["collected", "published b"], "the last one waits for nobody"
 
 
 def test_answers_wait_for_no_forward_that_blocks(tokenizer: ChatTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,12 +486,12 @@ def test_answers_wait_for_no_forward_that_blocks(tokenizer: ChatTokenizer, monke
 
 def test_answers_of_the_last_step_are_told_when_the_device_is_lost(tokenizer: ChatTokenizer) -> None:
     """What was computed before the loss is published, and only that."""
-    made = bench(tokenizer, token_budget=24, max_requests=2)
-    for name in ("a", "b"):
-        made.ask(name, f"state {name}", choice("c", "x", "y"))
-    while made.engine._by_id.keys() != {"b"}:
-        made.engine.step()
-    assert not made.outcomes
+    made = bench(tokenizer)
+    made.ask("a", "state a", choice("c", "x", "y"))
+    made.ask("b", "state b", Number("n", "How many?", 0, 99, 1))
+    made.engine.step()
+    assert made.engine._by_id.keys() == {"b"}
+    assert not made.outcomes, "they wait until the device is busy"
 
     def lost(batch: RowBatch) -> None:
         raise DeviceLost("gone")
@@ -494,12 +502,12 @@ def test_answers_of_the_last_step_are_told_when_the_device_is_lost(tokenizer: Ch
     assert set(made.outcomes) == {"a"}
 
 
-def test_what_was_composed_during_the_last_step_is_handed_back_too(tokenizer: ChatTokenizer) -> None:
-    made = bench(tokenizer)
-    made.ask("a", "state", Text("t", "Say it.", 9))
+def test_the_step_on_its_way_is_settled_before_the_rest_is_handed_back(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, logits=never_ends(tokenizer))
+    made.ask("two", "state", Text("t", "Say it.", 2))
+    made.ask("nine", "state", Text("t", "Say it.", 9))
     made.engine.step()
-    made.ask("b", "state", choice("c", "x", "y"))
-    made.engine.step(take=False)
-    made.engine._take(0.0)
     made.engine.hand_back("enough")
-    assert {job_id: type(outcome) for job_id, outcome in made.outcomes.items()} == {"a": HandedBack, "b": HandedBack}
+    assert {job_id: type(outcome) for job_id, outcome in made.outcomes.items()} == {"two": Answered, "nine": HandedBack}
+    made.engine.check()
+    assert not made.engine.step(take=False)

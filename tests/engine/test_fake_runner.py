@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from photocall_engine.fake_runner import SEED, FakeRunner, WrongHistory, chain, drawn_logits, soft_identities
+from photocall_engine.reads import Reads
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
 from tests.engine.harness import picture
 
@@ -46,6 +47,17 @@ def history(tokens: list[int]) -> int:
     for token in tokens:
         value = chain(value, token)
     return value
+
+
+def test_a_token_can_be_the_one_that_was_picked_last() -> None:
+    made = runner()
+    tokens = list(range(20))
+    made.forward(prompt(tokens, [3, 9]))
+    picked = made.collect(made.read(Reads(ints(), ints(), ints(0), ints()))).tokens
+    made.forward(replace(prompt([0], [3, 9], start=20), from_row=ints(0), from_pick=ints(0)))
+    assert np.array_equal(made.logits_rows(ints(0))[0], drawn_logits(history([*tokens, int(picked[0])]), 50))
+    with pytest.raises(WrongHistory, match="none of those picked"):
+        made.forward(replace(prompt([0], [3, 9], start=20), from_row=ints(0), from_pick=ints(1)))
 
 
 def test_logits_depend_on_the_whole_history_and_on_nothing_else() -> None:

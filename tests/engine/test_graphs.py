@@ -3,6 +3,7 @@ moves. With the reference kernels, since none of this is about arithmetic."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from photocall_engine.graphs import Graphs, null_batch
+from photocall_engine.reads import Reads
 from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, RowBatch
 from photocall_engine.torch_runner import TorchRunner
@@ -33,7 +35,7 @@ def runner(directory: Path) -> TorchRunner:
 
 def with_graphs(runner: TorchRunner, words: int = 1 << 16) -> Graphs:
     with torch.inference_mode():
-        runner.graphs = Graphs(runner.decoder, runner.pools, runner.arena, runner.max_rows, words)
+        runner.graphs = Graphs(runner.decoder, runner.pools, runner.arena, runner._picked, runner.max_rows, words)
     return runner.graphs
 
 
@@ -73,6 +75,27 @@ def test_a_bucket_gives_the_bits_of_a_plain_forward(runner: TorchRunner) -> None
     assert [answers(runner, batch) for batch in batches(runner)] == plain
     assert (graphs.replays, graphs.misses) == (5, 0)
     assert len(set(plain[1:])) == 4
+
+
+def test_a_bucket_takes_tokens_that_were_just_picked(runner: TorchRunner) -> None:
+    """They are put in front of the graph, which reads them where it reads any."""
+    pager = Pager(runner)
+    one = prompt(pager, 40)
+    one.tokens.append(0)
+    every, zero = np.asarray([0], np.int32), np.zeros(0, np.int32)
+    graphs = with_graphs(runner)
+
+    def said(batch: RowBatch) -> tuple[int, bytes]:
+        runner.forward(batch)
+        values = runner.collect(runner.read(Reads(every, LABELS, every, zero)))
+        return int(values.tokens[0]), values.letters.tobytes()
+
+    token, _ = said(rows(runner, [(one, 0, 40)], read=[39]))
+    batch = rows(runner, [(one, 40, 41)])
+    found = said(replace(batch, from_row=every, from_pick=every))
+    assert found == said(replace(batch, tokens=np.asarray([token], np.int32)))
+    assert found[1] != said(replace(batch, tokens=np.asarray([token ^ 1], np.int32)))[1]
+    assert graphs.replays == 4
 
 
 def test_the_smallest_bucket_that_holds_a_batch(runner: TorchRunner) -> None:
@@ -130,7 +153,9 @@ def test_null_rows_are_on_page_0(runner: TorchRunner) -> None:
     batch = rows(runner, [(prompt(pager, 20), 0, 20)], read=[19])
     words = Words(torch.device("cpu"), 1 << 14)
     with torch.inference_mode():
-        buffers = RowBuffers(runner.config.text, runner.pools, runner.kernels, words, 64, runner.sliding_window)
+        buffers = RowBuffers(
+            runner.config.text, runner.pools, runner.kernels, words, runner._picked, 64, runner.sliding_window
+        )
         found = buffers.fill(batch, RowShape(32, 32, 40, 16, 16))
     assert set(found.tokens[20:].tolist()) == set(found.pos[20:].tolist()) == {0}
     assert set(found.soft_idx[20:].tolist()) == {-1}

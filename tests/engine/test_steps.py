@@ -68,7 +68,7 @@ def test_a_tail_written_before_is_copied(tokenizer: ChatTokenizer) -> None:
     step, request = plan(made)
     page = request.prefix.end // PAGE_SIZE
     while request.prefix.remaining or not (begun := [p.sequence for p in step.parts if p.sequence.computed == 0]):
-        made.engine.scheduler.account(step, execute(made.runner, step), 0.0)
+        execute(made.runner, made.engine.scheduler, step)
         following = made.engine.scheduler.plan(0.0)
         assert following is not None
         step = following

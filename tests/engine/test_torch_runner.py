@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 from photocall_engine.greedy import pick_rows
 from photocall_engine.kernels import UnsupportedDevice
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.rows import PAGE_SIZE, ints
+from photocall_engine.reads import Reads, Values
+from photocall_engine.rows import PAGE_SIZE, Ints, ints
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import (
     BEGIN,
@@ -294,13 +296,17 @@ def test_the_next_token_is_the_likeliest_that_may_be_said(checkpoint: Checkpoint
     allowed = np.ones(runner.config.text.vocab_size - 3, dtype=np.bool_)
     allowed[logits.argmax(axis=1).clip(max=len(allowed) - 1)] = False
     runner.may_say(allowed)
-    tokens, logprobs = runner.greedy_rows(both)
+    found = likeliest(runner, both)
     expected = pick_rows(logits, allowed)
-    assert tokens.tolist() == expected[0].tolist()
-    assert np.array_equal(logprobs, expected[1])
-    alone = runner.greedy_rows(both[1:])
-    assert (alone[0][0], alone[1][0]) == (tokens[1], logprobs[1])
-    assert runner.greedy_rows(both[:0])[0].shape == (0,)
+    assert found.tokens.tolist() == expected[0].tolist()
+    assert np.array_equal(found.logprobs, expected[1])
+    alone = likeliest(runner, both[1:])
+    assert (alone.tokens[0], alone.logprobs[0]) == (found.tokens[1], found.logprobs[1])
+    assert likeliest(runner, both[:0]).tokens.shape == (0,)
+
+
+def likeliest(runner: TorchRunner, of: Ints) -> Values:
+    return runner.collect(runner.read(Reads(of[:0], of[:0], of, of[:0])))
 
 
 def test_refusals_name_the_numbers(checkpoint: Checkpoint) -> None:
@@ -327,3 +333,27 @@ def test_what_the_scheduler_is_told(checkpoint: Checkpoint, caplog: pytest.LogCa
     assert not runner.enable_graphs()
     assert "graphs: off" in caplog.text
     runner.sync()
+
+
+def test_a_token_that_was_just_picked_never_visits_the_host(checkpoint: Checkpoint) -> None:
+    """The row behind it has the bits of one whose token is given; reads of two forwards are collected in turn."""
+    runner = load(checkpoint)
+    pager = Pager(runner)
+    one, two = (pager.place(Prompt([*words(seed, 20), 0])) for seed in (1, 2))
+    none = ints([])
+    runner.forward(rows(runner, [(one, 0, 20), (two, 0, 20)], read=[19, 39]))
+    first = runner.read(Reads(ints([0]), LABELS, ints([0, 1]), none))
+    batch = rows(runner, [(two, 20, 21), (one, 20, 21)])
+    unknown = replace(batch, from_row=ints([0, 1]), from_pick=ints([1, 0]))
+    runner.forward(unknown)
+    second = runner.read(Reads(none, none, ints([0, 1]), ints([1])))
+    picked, found = runner.collect(first), runner.collect(second)
+    assert picked.letters.shape == (1, len(LABELS))
+    assert len(set(picked.tokens.tolist())) == 2, "equal ones would prove nothing"
+    assert batch.tokens.tolist() == [0, 0]
+    runner.forward(replace(batch, tokens=picked.tokens[::-1].copy()))
+    given = runner.collect(runner.read(Reads(none, none, ints([0, 1]), ints([1]))))
+    assert found.tokens.tolist() == given.tokens.tolist()
+    assert found.logprobs.tobytes() == given.logprobs.tobytes()
+    assert found.whole.tobytes() == given.whole.tobytes()
+    assert found.finite
