@@ -88,6 +88,11 @@ def test_ready_answering_and_stopped(bench: QueueBench, redis_server: RedisServe
         assert bench.redis.exists(keys.heartbeat("engine-under-test")) == 0
 
 
+def begun(status: JobStatus) -> bool:
+    """A quick engine may have answered them all before anybody looks."""
+    return status is JobStatus.RUNNING or status.terminal
+
+
 def test_requests_under_load_end_once_across_a_stop(
     bench: QueueBench, redis_server: RedisServer, tmp_path: Path
 ) -> None:
@@ -97,7 +102,7 @@ def test_requests_under_load_end_once_across_a_stop(
         until(lambda: ready(bench.redis), "it to be ready", 60)
         for name in names:
             bench.accept_text(name)
-        until(lambda: any(bench.records.get(name).status is JobStatus.RUNNING for name in names), "work")
+        until(lambda: any(begun(bench.records.get(name).status) for name in names), "work")
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
     left = [name for name in names if not bench.records.get(name).status.terminal]
