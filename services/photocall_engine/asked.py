@@ -28,7 +28,7 @@ class Asked:
     def apart(self, values: Values) -> Iterator[Floats]:
         """Each reader's part, in their order: its letters, [token, log probability], or a row of logits."""
         letters, whole = iter(values.letters), iter(values.whole)
-        said = iter(np.stack((values.tokens, values.logprobs), axis=1).astype(np.float32))
+        said = iter(np.stack((values.tokens, values.logprobs), axis=1, dtype=np.float32, casting="same_kind"))
         for read in self._asked:
             if isinstance(read, Letters):
                 yield next(letters)[self._columns[read.ids]]

@@ -17,6 +17,7 @@ class Detokenizer:
     def __init__(self, tokenizer: ChatTokenizer) -> None:
         self._tokenizer = tokenizer
         self._context: list[int] = []  # tokens already in the text that the next one may depend on
+        self._before = ""  # what they are by themselves
         self._held: list[int] = []  # tokens not yet in the text
         self.text = ""
 
@@ -25,16 +26,19 @@ class Detokenizer:
         self._held.append(token)
         piece = self._piece()
         if piece and not piece.endswith(_BROKEN):
-            self.text += piece
-            self._context, self._held = self._held, []
+            self._say(piece)
 
     def finish(self) -> None:
         """Nothing follows: a character that was only begun stands as a replacement character."""
-        self.text += self._piece()
+        self._say(self._piece())
+
+    def _say(self, piece: str) -> None:
+        self.text += piece
         self._context, self._held = self._held, []
+        self._before = self._tokenizer.decode_known(self._context)
 
     def _piece(self) -> str:
         """What the held tokens add behind the context; by themselves where they would take some of it back."""
-        before = self._tokenizer.decode(self._context)
+        before = self._before
         together = self._tokenizer.decode(self._context + self._held)
         return together[len(before) :] if together.startswith(before) else self._tokenizer.decode(self._held)

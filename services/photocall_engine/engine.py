@@ -209,11 +209,10 @@ class Engine:
 
     def _account(self, step: Step, values: Iterable[Floats]) -> None:
         """What was read reaches its readers, and who is done leaves; what is to be said about it is said later."""
-        answered = {request: request.num_answered for request in step.requests if not request.left}
+        served = [request for request in step.requests if not request.left]
         self.held.saw(step)
         done = self.scheduler.account(step, values, self._clock())
-        for request, before in answered.items():
-            self._untold.append(partial(self._tell, request, before))
+        self._untold.append(partial(self._tell_news, served))
         for request in done:
             if request.error is not None:
                 log.error("job %s: an answer cannot be read", request.job_id, exc_info=request.error)
@@ -228,16 +227,19 @@ class Engine:
         body = request.body(self._model) | ({"session": turn.report} if turn else {})
         self._outlet.publish(request.origin, Answered(body, timings, turn))
 
-    def _tell(self, request: Request, answered_before: int) -> None:
+    def _tell_news(self, requests: list[Request]) -> None:
         """Events of one step: text as it grows, and how many questions have their answer."""
-        for branch in request.branches:
-            if isinstance(branch.reader, TextReader) and (news := branch.reader.news()) is not None:
-                offset, text = news
-                data = {"question": branch.question.name, "offset": offset, "text": text}
-                self._outlet.event(request.origin, "stream", data)
-        if request.num_answered > answered_before:
-            counts = {"answered": request.num_answered, "questions": len(request.branches)}
-            self._outlet.event(request.origin, "progress", counts)
+        for request in requests:
+            for branch in request.branches:
+                if isinstance(branch.reader, TextReader) and (news := branch.reader.news()) is not None:
+                    offset, text = news
+                    data = {"question": branch.question.name, "offset": offset, "text": text}
+                    self._outlet.event(request.origin, "stream", data)
+            answered = request.num_answered
+            if answered > request.told:
+                request.told = answered
+                counts = {"answered": answered, "questions": len(request.branches)}
+                self._outlet.event(request.origin, "progress", counts)
 
     def _finish(self, request: Request, outcome: Outcome) -> None:
         """It leaves now; its outcome follows what is still to be said about it."""

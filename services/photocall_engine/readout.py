@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,10 +41,10 @@ class Greedy:
 
 
 Read: TypeAlias = Letters | Logits | Greedy
+_GREEDY = Greedy()
 
 
-@dataclass(frozen=True, slots=True)
-class Want:
+class Want(NamedTuple):
     """Read the question followed by `path`. `extends`: the sequence just read grows by the path's last token."""
 
     path: Path
@@ -158,7 +158,7 @@ class TextReader:
 
     def __init__(self, question: Text, tokenizer: ChatTokenizer) -> None:
         self._max_tokens = question.max_tokens
-        self._tokenizer = tokenizer
+        self._end = tokenizer.end
         self._logprob = 0.0
         self.answer: Mapping[str, Any] | None = None
         self.output_tokens = 0
@@ -169,9 +169,10 @@ class TextReader:
         return [Want((), Greedy())]
 
     def take(self, path: Path, values: Floats) -> list[Want]:
-        token = int(values[0])  # exact: ids are far below 2^24
-        self._logprob += float(values[1])
-        ended = token == self._tokenizer.end
+        said, logprob = values.tolist()
+        token = int(said)  # exact: ids are far below 2^24
+        self._logprob += logprob
+        ended = token == self._end
         tokens = path if ended else (*path, token)
         self.output_tokens = len(tokens)
         truncated = not ended and len(tokens) >= self._max_tokens
@@ -187,7 +188,7 @@ class TextReader:
             }
             self.answer = answer
             return []
-        return [Want(tokens, Greedy(), extends=True)]
+        return [Want(tokens, _GREEDY, extends=True)]
 
     def longest(self) -> int:
         return self._max_tokens - 1

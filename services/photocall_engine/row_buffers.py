@@ -83,7 +83,9 @@ class RowBuffers:
             visible = padded.visible(kind, self._pools.pages(kind, padded.pages), self.window)
             plan_of = self._kernels.plan_attention
             plans[kind] = plan_of(visible, heads, self._pools.zero_slot(kind), words, header)
-            if shape.reads and kind in self._above:
+            if shape.reads and kind in self._above and padded.all_read:
+                read_plans[kind] = self._kernels.plan_again(plans[kind], words, header + HEADER)
+            elif shape.reads and kind in self._above:
                 of_read = padded.read_visible(visible)
                 read_plans[kind] = plan_of(of_read, heads, self._pools.zero_slot(kind), words, header + HEADER)
         unknown = len(batch.from_row)
@@ -134,6 +136,7 @@ class _Padded:
         # a read to spare repeats the last one
         self.read = np.pad(batch.read, (0, null_reads), mode="edge") if reads else np.zeros(0, np.int32)
         self.read_pos = batch.pos[self.read]
+        self.all_read = reads == rows and self._planned_reads == shape.planned  # as in every decode
 
     def visible(self, kind: LayerKind, pages: Ints, window: int) -> VisibleRows:
         """What each planned row sees on layers of a kind."""

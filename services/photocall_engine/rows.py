@@ -43,7 +43,7 @@ class RowBatch:
     extra_slot: Ints  # [E] ... to these slots (private tail pages of branches)
     soft_idx: Ints  # [R] row of the soft-token arena that replaces the embedding, or -1
     read: Ints  # [Q] rows whose output is read, ascending
-    decode: bool  # every row is the last of its sequence
+    decode: bool  # every row is the last of its sequence, and read
     from_row: Ints = field(default_factory=lambda: ints(()))  # rows whose token the last `read` picked ...
     from_pick: Ints = field(default_factory=lambda: ints(()))  # ... as the how manieth of its greedy rows
 

@@ -13,8 +13,10 @@ again. One that could fill whole steps alone leaves a share of each to those beh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from operator import attrgetter
 
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
@@ -27,6 +29,7 @@ from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
 
+_RANK = attrgetter("rank")
 SHARE = 4  # of a step, one part in so many goes to those behind a request that could fill it alone
 
 
@@ -85,14 +88,14 @@ class Scheduler:
         self._admit(now)
         draft = Draft(self.limits.token_budget)
         self._breaths += 1
-        running = sorted(self.running, key=self._seniority)
+        running = sorted(self.running, key=_RANK)
         if self._suspects:
             running = [request for request in running if request is self._suspects[0]]
-        self._plan_decodes(draft, running)
+        others = self._plan_decodes(draft, running)
         for place, request in enumerate(running, 1):
-            if not draft.left:
+            if not (draft.left and others):
                 break
-            if request in self.running and _has_more(draft, request):
+            if request in others and request in self.running and _has_more(draft, request):
                 kept = self._share_of_those_behind(draft, request, running[place:])
                 draft.left -= kept
                 self._plan_prompt(draft, request)
@@ -108,7 +111,9 @@ class Scheduler:
         return draft.build(self._planned, self.pages.take_map_changes(), self.limits.bidirectional)
 
     def _admit(self, now: float) -> None:
-        promised = self._room.outstanding(self.running) if len(self.waiting) else (0, 0)
+        if not len(self.waiting):
+            return
+        promised = self._room.outstanding(self.running)
         while (request := self._next_waiting()) is not None:
             self._room.find_prefix(request)
             full, sliding = self._room.outstanding([request])
@@ -123,7 +128,8 @@ class Scheduler:
             self.waiting.leave(request)
             self.running[request] = None
             if request.order < 0:
-                request.order, self._admissions = self._admissions, self._admissions + 1
+                request.admit(self._admissions)
+                self._admissions += 1
                 request.times.admitted = now
                 request.usage.cached_rows = request.prefix.computed
 
@@ -134,14 +140,22 @@ class Scheduler:
 
     # --- plan ----------------------------------------------------------------------------------------------------
 
-    def _plan_decodes(self, draft: Draft, running: list[Request]) -> None:
-        """One row for everyone who is decoding, except rows that the oldest needs to get on with its prompt."""
+    def _plan_decodes(self, draft: Draft, running: list[Request]) -> set[Request]:
+        """One row for everyone who is decoding, except rows that the oldest needs to get on with its prompt. Returns
+        those who may have other rows."""
+        others = set()
         kept = self._smallest_piece(running[0]) if running else 0
         for request in running:
+            if request.prefix.remaining:
+                others.add(request)
             for branch in request.branches:
-                base, fits = branch.base, draft.left > kept
-                if fits and base.remaining == 1 and base.decoding and base.live and request in self.running:
-                    self._schedule(draft, request, branch, base)
+                base, end = branch.base, branch.base.end
+                if base.position + 1 == end > base.question_end and base.live and request in self.running:
+                    if draft.left > kept and (base.table.holds(end) or self._grow(draft, request, base, end)):
+                        draft.add(Part(request, branch, base, 1, end))
+                elif not branch.done:
+                    others.add(request)
+        return others
 
     def _smallest_piece(self, request: Request) -> int:
         """Rows without which the request's prompt does not move: a picture that cannot be cut, else one."""
@@ -279,7 +293,7 @@ class Scheduler:
 
     def _seniority(self, request: Request) -> tuple[bool, bool, int]:
         suspect = bool(self._suspects) and request is self._suspects[0]
-        return not suspect, request.origin.priority != "interactive", request.order
+        return not suspect, *request.rank
 
     def _youngest_batch(self) -> Request | None:
         batch = [request for request in self.running if request.origin.priority == "batch"]
@@ -290,8 +304,15 @@ class Scheduler:
     def advance(self, step: Step) -> None:
         """The step was issued: from here on all is planned as if it had run. Its values are still to come."""
         self._unpin(step.pinned)
+        served = Counter[str]()
         for part in step.parts:
-            self._advance_rows(part, step.number)
+            sequence, end = part.sequence, part.end
+            sequence.computed += part.rows
+            served[part.request.origin.owner] += part.rows
+            if part.branch is None:
+                self._cache_rows(part, step.number)
+            sequence.table.advance(end)
+        self.waiting.serve(served)
         for pick, row in enumerate(step.asked.reads.greedy.tolist()):
             part = step.readers[row]
             assert part.branch is not None, "nothing is read at the end of a prefix"
@@ -299,50 +320,49 @@ class Scheduler:
         for request in step.requests:
             self._release_prefix(request)
 
-    def _advance_rows(self, part: Part, step: int) -> None:
-        request, sequence = part.request, part.sequence
-        start = sequence.position
-        sequence.computed += part.rows
-        self.waiting.serve(request.origin.owner, part.rows)
-        if sequence is request.prefix:
-            checkpoints = request.checkpoints(start, sequence.position, self.limits.bidirectional)
-            self.cache.insert(request.keys, sequence.table.pages, sequence.position, checkpoints, step)
-            self._release_tail_source(sequence)
-        sequence.table.advance(sequence.position)
+    def _cache_rows(self, part: Part, step: int) -> None:
+        """Whoever has the same prefix finds it from now on."""
+        request, prefix = part.request, part.sequence
+        checkpoints = request.checkpoints(part.end - part.rows, part.end, self.limits.bidirectional)
+        self.cache.insert(request.keys, prefix.table.pages, part.end, checkpoints, step)
+        self._release_tail_source(prefix)
 
     def _release_prefix(self, request: Request) -> None:
         """Once every question has begun, the prefix lives on in their block tables and in the cache."""
         prefix = request.prefix
-        if prefix.live and not prefix.remaining and all(b.done or b.base.computed for b in request.branches):
+        if prefix.table.pages and not prefix.remaining and all(b.done or b.base.computed for b in request.branches):
             prefix.table.release()
 
     def account(self, step: Step, values: Iterable[Floats], now: float) -> list[Request]:
         """The step has run; `values` is what its readers read, in their order. Returns those done or in error, who
         have left. What was run for somebody who needs it no more counts for nothing."""
-        counted = [part for part in step.parts if part.counts]
-        for part in counted:
-            part.request.usage.add(part.rows, min(part.rows, max(0, part.rows - part.end + part.sequence.question_end)))
-        for request in {part.request: None for part in counted}:
+        counted: set[Request] = set()
+        for part in step.parts:
+            if part.counts:
+                part.request.usage.add(part.rows, part.prompt_rows)
+                counted.add(part.request)
+        for request in counted:
             request.usage.steps += 1
+        ended: dict[Request, None] = {}
         for part, value in zip(step.readers, values, strict=True):
-            request = part.request
+            request, branch = part.request, part.branch
             if request.left or request.error is not None or not part.awaited:
                 continue
-            assert part.branch is not None, "nothing is read at the end of a prefix"
+            assert branch is not None, "nothing is read at the end of a prefix"
             try:
-                part.branch.take(part.sequence, value)
+                branch.take(part.sequence, value)
             except Exception as error:  # a reader's defect is one request's, never its neighbours'
                 request.error = error
-        done = []
+            if branch.done or request.error is not None:
+                ended[request] = None
         for request in step.requests:
-            if request.left:
-                continue
-            self._release_prefix(request)
             if request.times.prefilled is None and all(branch.begun for branch in request.branches):
                 request.times.prefilled = now
-            if request.done or request.error is not None:
-                self.drop(request)
-                done.append(request)
+        done = [request for request in ended if request.done or request.error is not None]
+        for request in ended:
+            self._release_prefix(request)
+        for request in done:
+            self.drop(request)
         return done
 
     def abandon(self, step: Step, behind: Step | None) -> list[Request]:
@@ -393,7 +413,13 @@ class Scheduler:
 
 def _has_more(draft: Draft, request: Request) -> bool:
     """Whether it could have rows beside those it has been given."""
-    return request.prefix.remaining > 0 or any(sequence not in draft.parts for _, sequence in request.pending())
+    if request.prefix.remaining:
+        return True
+    for branch in request.branches:
+        for sequence in branch.pending():
+            if sequence not in draft.parts:
+                return True
+    return False
 
 
 def _wants(request: Request, most: int) -> int:

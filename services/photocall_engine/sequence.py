@@ -85,11 +85,14 @@ class Sequence:
         self.tokens.append(0)
         self.pick = pick
 
-    def extend(self, token: int, read: Read) -> None:
-        """One decoded token more, whether its place was expected or not."""
-        self.tokens[self.known : self.known + 1] = [token]
+    def extend(self, path: Path, read: Read) -> None:
+        """One decoded token more, the last of `path`, whether its place was expected or not."""
+        if self.known < len(self.tokens):
+            self.tokens[self.known] = path[-1]
+        else:
+            self.tokens.append(path[-1])
         self.known += 1
-        self.path = (*self.path, token)
+        self.path = path
         self.read = read
 
     def forget_expected(self) -> None:
@@ -156,7 +159,7 @@ class Branch:
         sequence.read = None
         for want in self.reader.take(sequence.path, values):
             if want.extends:
-                sequence.extend(want.path[-1], want.read)
+                sequence.extend(want.path, want.read)
             else:
                 self._fork(want.path, want.read)
         if sequence is not self.base:
@@ -215,10 +218,16 @@ class Request:
         self.prefix_key = keys.at(prefix.end)
         self.input_tokens = len(prefix.tokens) + sum(len(branch.base.tokens) for branch in branches)
         self.image_tokens = sum(span.end - span.start for sequence in self.sequences() for span in sequence.spans)
-        self.order = -1  # seniority, given at the first admission
+        self.order = -1  # of the first admission
+        self.rank = (True, -1)  # seniority, filled by `admit`: class, then order
         self.failures = 0  # steps that raised while it took part
+        self.told = 0  # answers whose event has been published: filled by the engine
         self.left = False  # it has its outcome: set by the scheduler, and what a step still brings is thrown away
         self.error: Exception | None = None  # what a reader of it raised: filled by the scheduler
+
+    def admit(self, order: int) -> None:
+        """Its first admission."""
+        self.order, self.rank = order, (self.origin.priority != "interactive", order)
 
     @property
     def job_id(self) -> str:
@@ -230,7 +239,7 @@ class Request:
 
     @property
     def num_answered(self) -> int:
-        return sum(branch.done for branch in self.branches)
+        return sum([branch.reader.answer is not None for branch in self.branches])
 
     def sequences(self) -> Iterator[Sequence]:
         """Every sequence, parents first."""

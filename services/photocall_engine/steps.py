@@ -13,16 +13,14 @@ from itertools import chain
 import numpy as np
 
 from photocall_engine.asked import Asked
-from photocall_engine.readout import Read
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch, ints
 from photocall_engine.runner import PatchImage
 from photocall_engine.sequence import Branch, Request, Sequence
-from photocall_engine.window import pages_for
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Part:
-    """The next `rows` rows of one sequence; `branch` is None for a prefix."""
+    """The next `rows` rows of one sequence; `branch` is None for a prefix. Never changed, but made by the hundred."""
 
     request: Request
     branch: Branch | None
@@ -31,9 +29,10 @@ class Part:
     end: int  # position behind the last of them
 
     @property
-    def reads(self) -> Read | None:
-        """What is read at its last row; while the step is planned."""
-        return self.sequence.read if self.end == self.sequence.end else None
+    def prompt_rows(self) -> int:
+        """How many of them are in front of an answer."""
+        before = self.sequence.question_end - self.end + self.rows
+        return min(before, self.rows) if before > 0 else 0
 
     @property
     def counts(self) -> bool:
@@ -111,45 +110,54 @@ class _Builder:
             num_rows += part.rows
         tokens, pos, slot, seen, soft = np.empty((5, num_rows), dtype=np.int32)
         soft.fill(-1)
-        tables, readers, asked = [], [], []
+        tables, lengths, readers, asked, read = [], [], [], [], []
+        decodes: list[int] = []  # rows of parts of one row ...
+        columns: tuple[list[int], list[int], list[int]] = ([], [], [])  # ... their tokens, positions and slots
         unknown: list[tuple[int, int]] = []  # row, pick
-        singles: list[tuple[int, int, int, int]] = []  # row, token, position, slot of parts of one row
-        for part, row in zip(parts, first_row.values(), strict=True):
-            sequence = part.sequence
-            position = sequence.position
-            pages = sequence.table.pages[: pages_for(position + part.rows)]
+        row = 0
+        for part in parts:
+            sequence, end, rows = part.sequence, part.end, part.rows
+            own, computed, pages = sequence.tokens, sequence.computed, sequence.table.pages
+            needed = (end + PAGE_SIZE - 1) // PAGE_SIZE
+            if len(pages) != needed:
+                pages = pages[:needed]
             tables.append(pages)
-            if (read := part.reads) is not None:
-                readers.append(part)
-                asked.append(read)
-            if sequence.known < len(sequence.tokens) and part.end == sequence.end:
-                unknown.append((row + part.rows - 1, sequence.pick))
-            if sequence.tail_source is not None or not sequence.computed:
+            lengths.append(needed)
+            if computed + rows == len(own):
+                if sequence.read is not None:
+                    readers.append(part)
+                    asked.append(sequence.read)
+                    read.append(row + rows - 1)
+                if sequence.known < len(own):
+                    unknown.append((row + rows - 1, sequence.pick))
+            if not computed or sequence.tail_source is not None:
                 self._fill_tail(sequence)
-            if part.rows == 1 and not sequence.spans:
-                slot_of = pages[-1] * PAGE_SIZE + position % PAGE_SIZE
-                singles.append((row, sequence.tokens[sequence.computed], position, slot_of))
+            if rows == 1 and not sequence.spans:
+                decodes.append(row)
+                columns[0].append(own[computed])
+                columns[1].append(end - 1)
+                columns[2].append(pages[-1] * PAGE_SIZE + (end - 1) % PAGE_SIZE)
             else:
-                rows = slice(row, row + part.rows)
-                self._fill(part, pages, tokens[rows], pos[rows], slot[rows], seen[rows], soft[rows])
-        if singles:
-            row_of, *columns = np.asarray(singles, dtype=np.int32).T
-            tokens[row_of], pos[row_of], slot[row_of] = columns
-            seen[row_of] = columns[1] + 1
-        lengths = np.fromiter(map(len, tables), np.int32, len(tables))
+                at = slice(row, row + rows)
+                self._fill(part, pages, tokens[at], pos[at], slot[at], seen[at], soft[at])
+            row += rows
+        if decodes:
+            tokens[decodes], pos[decodes], slot[decodes] = columns
+            seen[decodes] = pos[decodes] + 1
+        offsets = np.cumsum(lengths, dtype=np.int32) - ints(lengths)
         batch = RowBatch(
             tokens=tokens,
             pos=pos,
             slot=slot,
-            bt_off=np.repeat(np.cumsum(lengths, dtype=np.int32) - lengths, [part.rows for part in parts]),
+            bt_off=offsets if num_rows == len(parts) else np.repeat(offsets, [part.rows for part in parts]),
             kv_hi=pos + 1,
             kv_hi_sliding=seen,
-            block_tables=np.fromiter(chain.from_iterable(tables), np.int32, int(lengths.sum())),
+            block_tables=np.fromiter(chain.from_iterable(tables), np.int32, sum(lengths)),
             extra_row=ints([row for row, _ in self._extra]),
             extra_slot=ints([slot for _, slot in self._extra]),
             soft_idx=soft,
-            read=ints([first_row[part.sequence] + part.rows - 1 for part in readers]),
-            decode=all(part.rows == 1 == part.sequence.remaining for part in parts),
+            read=ints(read),
+            decode=num_rows == len(parts) == len(readers),
             from_row=ints([row for row, _ in unknown]),
             from_pick=ints([pick for _, pick in unknown]),
         )

@@ -49,6 +49,7 @@ class ChatTokenizer:
         self._plain = Tokenizer.from_file(str(directory / "tokenizer.json"))
         self._plain.encode_special_tokens = True
         self._special = Tokenizer.from_file(str(directory / "tokenizer.json"))
+        self._decode_token = lru_cache(maxsize=REMEMBERED)(lambda token: self.decode([token]))
         self._encode_short = lru_cache(maxsize=REMEMBERED)(self._encode)
         config = json.loads((directory / "config.json").read_text())
         self.vocab_size = self._plain.get_vocab_size(with_added_tokens=True)
@@ -67,6 +68,10 @@ class ChatTokenizer:
     def decode(self, ids: list[int]) -> str:
         """Token ids to text, control tokens left out."""
         return str(self._special.decode(ids, skip_special_tokens=True))
+
+    def decode_known(self, ids: list[int]) -> str:
+        """The same; a token by itself is remembered."""
+        return self._decode_token(ids[0]) if len(ids) == 1 else self.decode(ids)
 
     def sayable(self) -> NDArray[np.bool_]:
         """[vocab_size] which ids an answer's text may hold: all but control tokens, of which only `end`."""

@@ -6,7 +6,7 @@ It knows who waits and how many rows each owner has been served, and nothing of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from photocall_engine.sequence import Request
 
@@ -41,9 +41,9 @@ class WaitingLine:
         if request in self._requests:
             self._requests.remove(request)
 
-    def serve(self, owner: str, rows: int) -> None:
-        """Rows that an owner's requests have had in a step."""
-        self._served[owner] += rows
+    def serve(self, rows: Mapping[str, int]) -> None:
+        """Rows that each owner's requests have in a step."""
+        self._served.update(rows)
 
     def next(self, computing: Collection[bytes]) -> Request | None:
         """Whose turn it is; None if nobody can enter.

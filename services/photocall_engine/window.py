@@ -48,6 +48,10 @@ class BlockTable:
         self._pool.hold(self.pages)
         self._pool.hold_window(self.windowed)
 
+    def holds(self, end: int) -> bool:
+        """Whether a row at position end - 1 has its page."""
+        return end <= len(self.pages) * PAGE_SIZE
+
     def missing(self, end: int) -> int:
         """Pages to reserve before a row at position end - 1 can be written."""
         return max(0, pages_for(end) - len(self.pages))
@@ -58,8 +62,9 @@ class BlockTable:
 
     def advance(self, position: int) -> None:
         """The next row stands at `position`: sliding pages that it no longer sees go back to their pool."""
-        start = min(len(self.pages), self._first_needed(position))
+        start = self._first_needed(position)
         if start > self.window_start:
+            start = min(len(self.pages), start)
             self._pool.release_window(self.pages[self.window_start : start])
             self.window_start = start
 

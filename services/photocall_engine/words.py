@@ -79,6 +79,11 @@ class Words:
         """Fill what was reserved."""
         self._hosts[self._turn][offset : offset + values.size] = values.reshape(-1)
 
+    def repeat(self, source: int, target: int, count: int) -> None:
+        """Fill what was reserved with words that were laid since `begin`."""
+        host = self._hosts[self._turn]
+        host[target : target + count] = host[source : source + count]
+
     def send(self, end: int | None = None) -> None:
         """Copy everything laid since `begin` to the device, or what of it lies before `end`."""
         count = min(self._used if end is None else end, len(self._tensor))

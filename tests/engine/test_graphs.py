@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from photocall_engine.graphs import Graphs, null_batch
+from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.reads import Reads
 from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, RowBatch
@@ -146,6 +148,23 @@ def test_nothing_moves_between_batches_of_a_bucket(runner: TorchRunner) -> None:
     assert places(made[1], large) == first == places(made[3], large)
     assert places(made[2], small)[1] == first[1]
     assert places(made[2], small)[0] != first[0]
+
+
+def test_a_decode_plans_its_attention_once_for_each_kind(runner: TorchRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows and its read rows are the same ones."""
+    graphs, planned, plan = with_graphs(runner), [], runner.kernels.plan_attention
+
+    def counting(visible: VisibleRows, *arguments: Any) -> Any:
+        planned.append(len(visible.lo))
+        return plan(visible, *arguments)
+
+    monkeypatch.setattr(runner.kernels, "plan_attention", counting)
+    made = batches(runner)
+    kinds = len(graphs._buffers._shapes)
+    runner.forward(made[2])
+    assert planned == [16] * kinds
+    runner.forward(made[1])
+    assert len(planned) > 2 * kinds
 
 
 def test_null_rows_are_on_page_0(runner: TorchRunner) -> None:

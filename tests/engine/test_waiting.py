@@ -46,7 +46,7 @@ def test_the_owner_served_least_comes_first(made: Bench) -> None:
     line = WaitingLine()
     line.join(request(made, "a", owner="one", deadline_at=1.0), [])
     line.join(request(made, "b", owner="two", deadline_at=9.0), [])
-    line.serve("one", 10)
+    line.serve({"one": 10})
     assert served(line) == ["b", "a"]
 
 
@@ -55,10 +55,10 @@ def test_a_newcomer_starts_where_the_least_served_one_is(made: Bench) -> None:
     running = request(made, "running", owner="one")
     line.join(running, [])
     line.leave(running)
-    line.serve("one", 1000)
+    line.serve({"one": 1000})
     line.join(request(made, "new", owner="two", deadline_at=9.0), [running])
     line.join(request(made, "more", owner="one", deadline_at=1.0), [running])
-    line.serve("two", 1)
+    line.serve({"two": 1})
     assert served(line) == ["more", "new"]
 
 

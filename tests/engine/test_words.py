@@ -62,6 +62,16 @@ def test_a_fixed_buffer_refuses_with_the_numbers() -> None:
     assert words.tensor.data_ptr() == address
 
 
+def test_what_was_laid_can_be_repeated() -> None:
+    words = Words(CPU, 64)
+    words.begin()
+    first, second = words.reserve(3), words.reserve(3)
+    words.write(first, np.asarray([4, 5, 6]))
+    words.repeat(first, second, 3)
+    words.send()
+    assert words.view(second, 3).tolist() == [4, 5, 6]
+
+
 def test_an_error_of_a_lost_device_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a sticky CUDA error every call fails, a plain synchronisation too; other errors stay what they are."""
     with pytest.raises(ZeroDivisionError), device_errors(CPU):

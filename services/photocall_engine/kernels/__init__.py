@@ -139,6 +139,9 @@ class Kernels(Protocol):
         HEADER words at `header` where.
         """
 
+    def plan_again(self, plan: Any, words: Words, header: int) -> Any:
+        """The plan for the same rows once more, to be found at another header. Before `words` are sent."""
+
     def attend(self, q: torch.Tensor, kv: LayerKv, plan: Any) -> torch.Tensor:
         """Softmax attention (scale 1) of q [R, H, D] over the planned positions: [R, H, D].
 

@@ -218,6 +218,9 @@ class ReferenceKernels:
         places = torch.from_numpy(plan.place_of_row)
         return _Plan(plan.tile_rows, torch.from_numpy(plan.query_rows), places, chunks)
 
+    def plan_again(self, plan: _Plan, words: Words, header: int) -> _Plan:
+        return plan
+
     def attend(self, q: torch.Tensor, kv: LayerKv, plan: _Plan) -> torch.Tensor:
         num_rows, heads, dim = q.shape
         kv_heads = kv.k.shape[0]

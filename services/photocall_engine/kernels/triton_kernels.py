@@ -7,11 +7,20 @@ in Triton's interpreter, for tests.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from photocall_engine.kernels import HeadShape, Numerics, triton_experts, triton_fused, triton_lm_head, triton_pick
+from photocall_engine.kernels import (
+    HEADER,
+    HeadShape,
+    Numerics,
+    triton_experts,
+    triton_fused,
+    triton_lm_head,
+    triton_pick,
+)
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import MatmulPlan
 from photocall_engine.kernels.matmul_table import fingerprint, plan_for
@@ -177,6 +186,10 @@ class TritonKernels:
         if plan.num_parts > self._part_room:
             plan = plan_splits(rows, tile_rows, tile.split, whole=True)
         return lay(rows, plan, words, header, parts, tile)
+
+    def plan_again(self, plan: AttentionPlan, words: Words, header: int) -> AttentionPlan:
+        words.repeat(plan.header, header, HEADER)
+        return replace(plan, header=header)
 
     def attend(self, q: torch.Tensor, kv: LayerKv, plan: AttentionPlan) -> torch.Tensor:
         out = torch.empty_like(q)
