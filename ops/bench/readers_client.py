@@ -129,8 +129,10 @@ def cpu_s(pid: int) -> float:
 
 
 def shares(seconds: list[float]) -> dict[str, float]:
-    """Percentiles in milliseconds."""
+    """Percentiles in milliseconds; nothing of nothing."""
     found = sorted(seconds)
+    if not found:
+        return {}
     at = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
     return {name: round(found[min(len(found) - 1, int(len(found) * at))] * 1000, 1) for name, at in at.items()}
 

@@ -25,6 +25,7 @@ from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
 from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
+from photocall_gateway.admission import Admission
 from photocall_gateway.auth import Gatekeeper, load_keys
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.batches.news import BatchNews
@@ -59,7 +60,7 @@ from photocall_gateway.shows import Shows
 from photocall_gateway.status_reads import StatusReads
 from photocall_gateway.store_state import say_store
 from photocall_gateway.sweeping import SweeperThread
-from photocall_gateway.sync_calls import ABANDONED_AFTER_S, SyncCalls
+from photocall_gateway.sync_calls import ABANDONED_AFTER_S, Queue, SyncCalls
 from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader
 
@@ -99,6 +100,7 @@ def create_app(
     names = ModelNames(settings.model_name, settings.model_aliases)
     store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
     dispatcher = Dispatcher(records, store, queues, names, load, metrics)
+    queue = Queue(Admission(client, policy.job_ttl_s), load, settings.sync_queue_s)
     drain = Drain()
     limits = Limits(
         max_decompressed_bytes=settings.max_decompressed_bytes,
@@ -118,7 +120,7 @@ def create_app(
         events=AsyncEvents(client, wire, policy.event_limit),
         sessions=AsyncSessions(records, wire),
         dispatcher=dispatcher,
-        sync_calls=SyncCalls(records, dispatcher, wakes, metrics, abandoned_after_s),
+        sync_calls=SyncCalls(records, dispatcher, wakes, metrics, queue, abandoned_after_s),
         views=views,
         wakes=wakes,
         load=load,

@@ -1,7 +1,8 @@
 """How busy the whole service is: where a job stands in the queue, and when it is worth coming back.
 
 Read from Redis, so that every gateway says the same. The pace is measured: how many jobs ended in the last minute, or,
-where few were asked for, how long the last ones took.
+where few were asked for, how long the last ones took. Callers that are refused are told different moments, one for each
+job that ends: told the same one they would all come back at once, and all but one in vain.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from photocall import keys
 from photocall.together import Together
 
 RATE_WINDOW_S = 60.0
+_SHORT_WINDOW_S = 5.0  # of a service that was idle a moment ago, the short one says more
 _PACE_AGE_S = 1.0
 _LAST_JOBS = 8
 MIN_RETRY_S = 0.5
@@ -43,6 +45,7 @@ class Load:
         self._now = now
         self._pace_s: float | None = None
         self._read_at = float("-inf")
+        self._promised_at = float("-inf")  # when the caller that was refused last was told to come back
         self._reading: asyncio.Task[None] | None = None
 
     async def pace_s(self) -> float | None:
@@ -55,9 +58,14 @@ class Load:
         return self._pace_s
 
     async def _read_pace(self, now: float) -> None:
+        windows_s = (RATE_WINDOW_S, _SHORT_WINDOW_S)
         last = now + self._job_ttl_s  # ended jobs stand by the end of their time to live
-        ended = int(await cast(Any, self._redis.zcount(keys.ENDED, last - RATE_WINDOW_S, "+inf")))
-        self._pace_s = min(RATE_WINDOW_S / ended, await self._took_s()) if ended else None
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for window_s in windows_s:
+                pipe.zcount(keys.ENDED, last - window_s, "+inf")
+            ended = await pipe.execute()
+        rates = [window_s / count for window_s, count in zip(windows_s, ended, strict=True) if count]
+        self._pace_s = min(*rates, await self._took_s()) if rates else None
         self._read_at = now
 
     async def _took_s(self) -> float:
@@ -80,9 +88,14 @@ class Load:
         pace_s = await self.pace_s()
         return Place(rank, None if pace_s is None else round((rank + 1) * pace_s, 1))
 
-    async def retry_after_s(self, excess: int = 1) -> float:
-        """When a refused caller should come back: the time until `excess` more jobs have ended, within bounds."""
+    async def retry_after_s(self) -> float:
+        """When a refused caller should come back: once a job more has ended than those refused before it wait for.
+
+        Within bounds. Each call is another caller's.
+        """
         pace_s = await self.pace_s()
         if pace_s is None:
             return 2.0
-        return min(MAX_RETRY_S, max(MIN_RETRY_S, excess * pace_s))
+        now = self._now()
+        self._promised_at = min(max(self._promised_at, now) + pace_s, now + MAX_RETRY_S)
+        return max(MIN_RETRY_S, self._promised_at - now)

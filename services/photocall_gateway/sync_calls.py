@@ -21,9 +21,12 @@ from photocall.errors import CodedError, IdempotencyMismatch, JobGone, UnknownJo
 from photocall.jobs import JobRecord, JobStatus
 from photocall.logs import fields
 from photocall.records import AsyncRecords
+from photocall_gateway.admission import Admission
 from photocall_gateway.dispatch import Dispatcher, late_failure
+from photocall_gateway.load import Load
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.parsing import ParsedRequest
+from photocall_gateway.problems import RETRY_AFTER_S
 from photocall_gateway.tasks import stop
 from photocall_gateway.waiting import WakeReader, ended, wait_for
 
@@ -35,6 +38,15 @@ DEADLINE_S = 60.0  # longer than a client tries in all
 _NOTE_EVERY_S = 2.0
 # Ends that say nothing about the request itself: asking again may do better.
 _PASSING = frozenset({"cancelled", "abandoned", "deadline_exceeded", "poison", "internal", "image_lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What a new job would wait for, and how long it may."""
+
+    admission: Admission
+    load: Load
+    longest_s: float
 
 
 @dataclass(slots=True)
@@ -53,12 +65,14 @@ class SyncCalls:
         dispatcher: Dispatcher,
         wakes: WakeReader,
         metrics: Metrics,
+        queue: Queue,
         abandoned_after_s: float = ABANDONED_AFTER_S,
     ) -> None:
         self._records = records
         self._dispatcher = dispatcher
         self._wakes = wakes
         self._metrics = metrics
+        self._queue = queue
         self._abandoned_after_s = abandoned_after_s
         self._watchers: set[asyncio.Task[None]] = set()
 
@@ -94,6 +108,8 @@ class SyncCalls:
 
     async def _job(self, request: ParsedRequest, shape: str, owner: str) -> tuple[str, JobRecord | None]:
         """The job that answers this request: an equal one with its record where that is of use, else a new one."""
+        key = f"join:{request.hash}"
+        await self._check_queue(owner, key)
         while True:
             accepted = await self._dispatcher.accept(
                 request,
@@ -101,7 +117,7 @@ class SyncCalls:
                 shape=shape,
                 priority="interactive",
                 deadline_s=DEADLINE_S,
-                idempotency_key=f"join:{request.hash}",
+                idempotency_key=key,
             )
             if accepted.created:
                 return accepted.job_id, None
@@ -111,6 +127,15 @@ class SyncCalls:
                     self._metrics.joined.inc()
                     return accepted.job_id, record
                 await self._records.delete(accepted.job_id)
+
+    async def _check_queue(self, owner: str, key: str) -> None:
+        """Raises `overloaded` for a new job that would wait too long; one that joins another adds no work."""
+        queue = self._queue
+        wait_s = await queue.admission.wait_s(time.time() + DEADLINE_S)
+        if wait_s <= queue.longest_s or await self._records.redis.exists(keys.idempotency(owner, key)):
+            return
+        message = f"Calls before this one take about {wait_s:.1f} s, and {queue.longest_s:g} s are allowed"
+        raise CodedError("overloaded", message, **{RETRY_AFTER_S: await queue.load.retry_after_s()})
 
     @asynccontextmanager
     async def _asking(self, job_id: str) -> AsyncIterator[_Asking]:

@@ -252,6 +252,9 @@ class GatewaySettings(SharedSettings):
     fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
     webhooks: bool = setting("PHOTOCALL_WEBHOOKS", True, flag, "a job may name a webhook; rows of batches have none")
     sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
+    sync_queue_s: float = setting(
+        "PHOTOCALL_SYNC_QUEUE_S", 3.0, seconds(0.0), "a synchronous call that would wait longer in the queue is refused"
+    )
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
     default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time for open calls at shutdown")

@@ -126,8 +126,10 @@ class FakeBackend:
             entry = queue.fetch_job(entry_id.decode())
             if entry is None:
                 return True  # its job was deleted between the two reads
+            entry.delete()  # as the worker does at the end
             if entry.func_name == keys.FORGET_JOB:
-                return True  # it made nothing of any picture
+                self._redis.zrem(keys.FORGET, entry.args[0])  # it made nothing of any picture
+                return True
             assert entry.func_name == keys.PREPARE_JOB
             job_id, _, *more = entry.args
             for each in (job_id, *more):
@@ -168,11 +170,12 @@ class FakeBackend:
         assert isinstance(message, Prepared | TurnRequest)
         lease = self._records.lease(message.job_id, "running")
         if lease is None:  # a replay, or a job that was cancelled
-            self._redis.xack(keys.engine_stream(ref.lane), keys.ENGINE_GROUP, ref.entry_id)
+            self._pass_over(ref)
             return
         self.seen.append(message.job_id)
         record = self._read(lease)
-        if record is None:  # deleted, and its entry with it
+        if record is None:  # deleted since
+            self._pass_over(ref)
             return
         ends = time.monotonic() + self.delay_s
         while (self.stall.is_set() or time.monotonic() < ends) and not self._stopped.is_set():
@@ -185,6 +188,11 @@ class FakeBackend:
         if record.session_id and isinstance(outcome, Answered):
             outcome = replace(outcome, turn=self._left(ask, record))
         self._records.publish(lease, outcome, ref)
+
+    def _pass_over(self, ref: StreamRef) -> None:
+        stream = keys.engine_stream(ref.lane)
+        self._redis.xack(stream, keys.ENGINE_GROUP, ref.entry_id)
+        self._redis.xdel(stream, ref.entry_id)
 
     def _read(self, lease: Lease) -> JobRecord | None:
         """The record; None when it was deleted since it was leased."""

@@ -58,15 +58,12 @@ def test_place_and_eta(redis_server: RedisServer, redis_client: redis.Redis) -> 
     assert ask(redis_server, lambda load: load.place("none")) is None
 
 
-@pytest.mark.parametrize(
-    ("ended", "excess", "seconds"), [(0, 1, 2.0), (60, 3, 3.0), (60_000, 1, MIN_RETRY_S), (1, 10, MAX_RETRY_S)]
-)
-def test_retry_after(
-    redis_server: RedisServer, redis_client: redis.Redis, ended: int, excess: int, seconds: float
-) -> None:
+@pytest.mark.parametrize(("ended", "seconds"), [(0, 2.0), (1, 5.0), (5, 1.0), (60_000, MIN_RETRY_S)])
+def test_retry_after(redis_server: RedisServer, redis_client: redis.Redis, ended: int, seconds: float) -> None:
+    """What ended in the last five seconds says more than the minute before it, when the service was idle."""
     if ended:
         end_jobs(redis_client, ended, ago_s=1)
-    assert ask(redis_server, lambda load: load.retry_after_s(excess)) == pytest.approx(seconds)
+    assert ask(redis_server, Load.retry_after_s) == pytest.approx(seconds)
 
 
 def test_one_reads_the_pace_for_all_who_find_it_old(
@@ -88,3 +85,15 @@ def test_one_reads_the_pace_for_all_who_find_it_old(
 
     assert ask(redis_server, many) == [pytest.approx(2.0)] * 300
     assert len(reads) == 1
+
+
+def test_refused_callers_come_back_one_after_another(redis_server: RedisServer, redis_client: redis.Redis) -> None:
+    """All were told the end of the next job: they came back at once, and all but one in vain."""
+    end_jobs(redis_client, 30, ago_s=10)  # one every two seconds
+
+    async def refused(load: Load) -> list[float]:
+        return [await load.retry_after_s() for _ in range(12)]
+
+    told = ask(redis_server, refused)
+    assert told[:9] == pytest.approx([2.0 * n for n in range(1, 10)])
+    assert told[9:] == [MAX_RETRY_S] * 3
