@@ -18,6 +18,7 @@ from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints
 from photocall.asks import Ask
+from photocall.blobs import BlobsFull
 from photocall.errors import JobGone, StoreFull, UnknownJob
 from photocall.grid import Grid
 from photocall.images import ImageStore
@@ -162,7 +163,9 @@ class Preparer:
         for sha256 in record.images:
             if keeper.lost or self._stopping():
                 return None
-            grid = self._shelf.find(sha256, budget) or self._prepare_one(record, sha256, budget)
+            grid = self._shelf.find(sha256, budget) or self._prepare_one(record, sha256, budget, keeper)
+            if grid is None:
+                return None
             described.append(
                 {
                     "sha256": sha256,
@@ -183,7 +186,8 @@ class Preparer:
         message = f"a budget of {asked} soft tokens is none of this model's: {allowed}"
         raise _Refusal("budget_unsupported", message, budget=asked, allowed=list(self._shelf.allowed), loc=["budget"])
 
-    def _prepare_one(self, record: JobRecord, sha256: str, budget: int) -> Grid:
+    def _prepare_one(self, record: JobRecord, sha256: str, budget: int, keeper: LeaseKeeper) -> Grid | None:
+        """Its grid, with its patches on the shelf; None when the work is to stop here."""
         data = self._images.get(sha256)
         name = _name(record, sha256)
         if data is None:
@@ -193,8 +197,15 @@ class Preparer:
             prepared = self._prep.prepare(data, budget)
         except ImageRefused as refused:
             raise _of_picture(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
-        self._shelf.put(sha256, budget, prepared)
-        return prepared.grid
+        while True:
+            try:
+                self._shelf.put(sha256, budget, prepared)
+                return prepared.grid
+            except BlobsFull as error:  # an accepted job is not failed for want of room that others have taken
+                if keeper.lost or self._stopping():
+                    return None
+                log.warning("the blob directory is full, waiting: %s", error)
+                time.sleep(FULL_STORE_WAIT_S)
 
     def _insist(self, keeper: LeaseKeeper, write: Callable[[], bool]) -> bool:
         """Write; a full store keeps the lease and is tried again until the lease is lost."""

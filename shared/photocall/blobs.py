@@ -23,11 +23,15 @@ REDIS_TTL_S = 3600
 _NAME = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,200}")
 
 
+class BlobsFull(OSError):
+    """There is no room for a blob, and none could be made: somebody else has filled the disk."""
+
+
 class BlobStore(Protocol):
     """Named bytes that may vanish."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Store; a reader sees all of it or nothing."""
+        """Store; a reader sees all of it or nothing. Raises BlobsFull, or redis' errors."""
 
     def get(self, key: str) -> bytes | None:
         """The bytes, or None when they were never there or have vanished."""
@@ -49,15 +53,16 @@ class DirBlobs:
         self._make()
 
     def put(self, key: str, data: bytes) -> None:
-        """Write and rename. On a full disk half of what is there goes first. A directory that went comes back."""
+        """Write and rename. On a full disk half of what is there goes first. A directory that went comes back.
+
+        Raises BlobsFull when that was not enough.
+        """
         try:
             self._write(key, data)
         except FileNotFoundError:
             self._make()
             self._write(key, data)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
+        except BlobsFull:
             self._remove_down_to(self._held() // 2)
             self._write(key, data)
         self._unswept += len(data)
@@ -93,8 +98,10 @@ class DirBlobs:
         try:
             mine.write_bytes(data)
             mine.replace(path)
-        except OSError:
+        except OSError as error:
             mine.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise BlobsFull(error.errno, f"no room for {len(data)} bytes of a blob") from error
             raise
 
     def _held(self) -> int:

@@ -1,5 +1,6 @@
 """A job's pictures from the lease to the engine's stream, and every way a job ends or goes back, on a real Redis."""
 
+import errno
 import hashlib
 import threading
 import time
@@ -9,12 +10,14 @@ import pytest
 import redis
 
 from photocall import keys
+from photocall.blobs import BlobsFull
 from photocall.jobs import JobStatus
 from photocall.messages import Prepared, Status
 from photocall.records import Policy
 from photocall_prep.jobs import PREPARER, prepare
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep, PreparedImage
+from photocall_prep.shelf import PatchShelf
 from tests.prep.pictures import TestLimits, encoded, noise, scene
 from tests.prep.workshop import CountingPrep, Workshop
 
@@ -201,6 +204,36 @@ def test_a_full_store_is_waited_for(shop: Workshop) -> None:
     shop.preparer(During(fill)).prepare(job_id)
     assert time.monotonic() - started >= 0.7
     assert shop.records.get(job_id).status == JobStatus.FAILED
+
+
+def test_a_full_blob_directory_is_waited_for(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others fill the disk for a while: the job was failed as `internal`, though it had been accepted."""
+    job_id = shop.accept("j1", {"a": PHOTO})
+    put, full = PatchShelf.put, iter([True, True])
+
+    def put_when_there_is_room(self: PatchShelf, sha256: str, budget: int, prepared: PreparedImage) -> None:
+        if next(full, False):
+            raise BlobsFull(errno.ENOSPC, "no room")
+        put(self, sha256, budget, prepared)
+
+    monkeypatch.setattr("photocall_prep.jobs.FULL_STORE_WAIT_S", 0.01)
+    monkeypatch.setattr(PatchShelf, "put", put_when_there_is_room)
+    shop.preparer().prepare(job_id)
+    assert shop.records.get(job_id).stage == "running"
+    assert next(full, None) is None
+
+
+def test_a_blob_directory_that_stays_full_gives_the_job_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To whoever has room, when this process is to stop: it is not this job's failure."""
+
+    def never(self: PatchShelf, sha256: str, budget: int, prepared: PreparedImage) -> None:
+        raise BlobsFull(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(PatchShelf, "put", never)
+    asked = iter([False, True])  # before the picture, and after it found no room
+    shop.preparer(stopping=lambda: next(asked)).prepare(shop.accept("j1", {"a": PHOTO}))
+    record = shop.records.get("j1")
+    assert (record.status, record.stage, record.failures) == (JobStatus.QUEUED, "preparing", 0)
 
 
 def test_a_store_that_is_full_already_costs_no_attempt(shop: Workshop) -> None:

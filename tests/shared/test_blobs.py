@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import stat
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from photocall import keys
-from photocall.blobs import BlobStore, DirBlobs, RedisBlobs, open_blobs
+from photocall.blobs import BlobsFull, BlobStore, DirBlobs, RedisBlobs, open_blobs
 from photocall.redis_server import RedisServer
 
 
@@ -90,6 +93,40 @@ def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(Path, "write_bytes", full_once)
     store.put("new", bytes(100))
     assert sorted(file.name for file in tmp_path.iterdir()) == ["b5", "b6", "b7", "b8", "b9", "new"]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a file system of its own needs root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    """Blobs make room for one another whatever the bound says, and what others have taken is told as such."""
+    store = DirBlobs(small_disk / "blobs", max_bytes=1 << 30)
+    for number in range(50):
+        store.put(f"b{number}", bytes(100_000))
+    assert store.get("b49") == bytes(100_000)
+    taken = small_disk / "taken by others"
+    with contextlib.suppress(OSError):
+        taken.write_bytes(bytes(2 << 20))
+    store.put("more", bytes(100_000))  # in the place of its own
+    for name in list((small_disk / "blobs").iterdir()):
+        name.unlink()
+    with contextlib.suppress(OSError), taken.open("ab") as rest:
+        rest.write(bytes(2 << 20))
+    with pytest.raises(BlobsFull, match="no room for 100000 bytes"):
+        store.put("none", bytes(100_000))
+    assert list((small_disk / "blobs").iterdir()) == []
+    taken.unlink()
+    store.put("again", bytes(100_000))
+    assert store.get("again") == bytes(100_000)
 
 
 def test_another_failure_to_write_is_raised_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
