@@ -80,5 +80,6 @@ async def run_all_async(client: redis.asyncio.Redis, calls: Sequence[Call[R]]) -
 
 
 def _named(error: ResponseError) -> ResponseError:
-    """Redis 6.2 wraps a full store's refusal inside a script in a nameless error; later versions do not."""
-    return OutOfMemoryError(str(error)) if "OOM command not allowed" in str(error) else error
+    """A refusal inside a script is wrapped in a nameless error: of a full disk always, of full memory by Redis 6.2."""
+    full = any(words in str(error) for words in ("OOM command not allowed", "-MISCONF "))
+    return OutOfMemoryError(str(error)) if full else error

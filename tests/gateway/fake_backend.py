@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
+from redis.exceptions import OutOfMemoryError
+
 from photocall import keys
 from photocall.asks import Ask
 from photocall.connections import connect
@@ -114,7 +116,11 @@ class FakeBackend:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            if not (self._prep_one() | self._engine_one()):
+            try:
+                busy = self._prep_one() | self._engine_one()
+            except OutOfMemoryError:  # a server whose disk is full lets nobody take anything either
+                busy = False
+            if not busy:
                 time.sleep(0.005)
 
     def _prep_one(self) -> bool:

@@ -3,19 +3,59 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
 import redis
+from redis.exceptions import OutOfMemoryError
 from starlette.testclient import TestClient
 
 from photocall import keys
+from photocall.connections import connect
+from photocall.redis_server import RedisServer, find_binary
+from photocall.settings import GatewaySettings
+from photocall_gateway.app import create_app
+from tests.gateway.conftest import KEY, POLICY
 from tests.gateway.fake_backend import FakeBackend
 
 QUESTIONS = {"q": {"type": "noul", "instructions": "Is it?"}}
 TEXT = {"state": "text", "questions": QUESTIONS}
 ROOM = 3 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a file system of its own needs root")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@contextmanager
+def on_disk(disk: Path, run_dir: Path) -> Iterator[RedisServer]:
+    """A server whose append-only file is there; with `always` it would end at the first write that fails."""
+    server = RedisServer(find_binary(), run_dir, disk / "redis")
+    command = server.command()
+    command[command.index("--appendfsync") + 1] = "everysec"
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        child.kill()
+        child.wait(10)
 
 
 def picture() -> dict[str, Any]:
@@ -59,3 +99,41 @@ def test_full_and_back_again(
         assert client.delete(f"/v1/jobs/{job_id}").status_code == 204
     assert eventually(lambda: client.post("/v1/jobs", json=picture(), headers={"prefer": "wait=20"}).status_code == 200)
     assert not redis_client.exists(keys.DEPTH)
+
+
+def test_the_disk_of_redis_fills_up_and_empties(
+    settings: GatewaySettings, small_disk: Path, eventually: Callable[..., Any]
+) -> None:
+    """Redis refuses writes then by an error that the library has no name for: a 500 for callers, failures for jobs."""
+    with (
+        tempfile.TemporaryDirectory(prefix="pc-") as run_dir,
+        on_disk(small_disk, Path(run_dir)) as server,
+        FakeBackend(server.url, KEY.encode(), POLICY) as backend,
+        TestClient(create_app(replace(settings, redis_url=server.url), POLICY), base_url="http://localhost") as client,
+    ):
+        store = connect(server.url)
+        backend.announce(ready=True)
+        backend.hold.set()
+        waiting = client.post("/v1/jobs", json=TEXT).json()["id"]
+        taken = small_disk / "taken by others"
+        with contextlib.suppress(OSError):
+            taken.write_bytes(bytes(16 << 20))
+        for _ in range(3):  # what is answered before it is on the disk
+            with contextlib.suppress(OutOfMemoryError):
+                store.set("filler", bytes(8192))
+        with pytest.raises(OutOfMemoryError):
+            store.set("filler", b"")
+        full = client.post("/v1/jobs", json={**TEXT, "state": "more"})
+        assert (full.status_code, full.json()["code"]) == (507, "store_full")
+        assert client.post("/v1/systemone", json={**TEXT, "state": "more"}).status_code == 529
+        assert client.get(f"/v1/jobs/{waiting}").json()["status"] == "queued"
+        unfit = client.get("/readyz")
+        assert unfit.status_code == 503
+        assert "append-only" in unfit.json()["store"]["faults"][0]
+        taken.unlink()
+        eventually(lambda: client.get("/readyz").status_code == 200)
+        backend.hold.clear()
+        done = client.get(f"/v1/jobs/{waiting}", headers={"prefer": "wait=20"}).json()
+        assert done["status"] == "succeeded"
+        assert client.post("/v1/jobs", json=picture(), headers={"prefer": "wait=20"}).json()["status"] == "succeeded"
+        store.close()
