@@ -332,7 +332,7 @@ def test_a_call_is_refused_in_time_and_the_retry_gets_the_answer(
     settings: GatewaySettings, backend: FakeBackend, eventually: Callable[..., Any]
 ) -> None:
     backend.hold.set()
-    app = create_app(replace(settings, sync_wait_s=0.4), POLICY)
+    app = create_app(replace(settings, sync_wait_s=0.9), POLICY)
     with TestClient(app, base_url="http://localhost") as client:
         started = time.monotonic()
         late = client.post("/v1/decisions", json=TEXT)

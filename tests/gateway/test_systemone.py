@@ -186,7 +186,7 @@ def test_a_call_is_refused_in_time_and_the_retry_gets_the_answer(
     settings: GatewaySettings, backend: FakeBackend, eventually: Eventually
 ) -> None:
     backend.hold.set()
-    settings = replace(settings, sync_wait_s=0.4)
+    settings = replace(settings, sync_wait_s=0.9)
     with TestClient(create_app(settings, POLICY), base_url="http://localhost") as client:
         started = time.monotonic()
         late = client.post("/v1/systemone", json=TEXT)
