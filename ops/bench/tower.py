@@ -11,6 +11,7 @@ writes JSON. Without CUDA bits and error are compared, nothing is captured or ti
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -29,7 +30,7 @@ from ops.bench.stand import config_of
 from photocall_engine import kernels as kernel_choice
 from photocall_engine.graph_space import GraphSpace
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.triton_vision_attention import Walk, attend, walk_for
+from photocall_engine.kernels.triton_vision_attention import WALK, Walk, attend
 from photocall_engine.kernels.vision_reference import ReferenceVision
 from photocall_engine.model.checkpoint import allocate_seeing, make_encoder
 from photocall_engine.model.config import ModelConfig, VisionConfig, parse_config
@@ -45,11 +46,10 @@ PLACES = (0, 3, 7)
 MORE_ERROR = 1.5  # times what the reference's own rounding does
 ROUNDS = 15
 WALKS = (  # tried beside the one that serves
-    Walk(128, 64, warps=8, stages=2),
-    Walk(128, 64, warps=4, stages=3),
+    Walk(128, 64, warps=8, stages=3),
+    Walk(128, 64, warps=4, stages=2),
     Walk(128, 128, warps=8, stages=2),
-    Walk(64, 64, warps=4, stages=3),
-    Walk(64, 128, warps=4, stages=2),
+    Walk(64, 64, warps=4, stages=2),
 )
 
 
@@ -180,24 +180,24 @@ def _attention(tower: vision_cases.Tower) -> list[dict[str, Any]]:
     """Each walk that might serve, at one picture and at eight."""
     device, (height, width) = torch.device("cuda"), USUAL
     found = []
-    for walk in dict.fromkeys((walk_for(tower.dim), *WALKS)):
-        for count in (1, 8):
-            pictures = vision_cases.some_pictures(device, count)
-            shape = (len(pictures.x), 3 * tower.heads, tower.dim)
+    ways = [(WALK, True), (WALK, False), *((walk, True) for walk in WALKS)]
+    for (walk, powers), count in itertools.product(ways, (1, 8)):
+        pictures = vision_cases.some_pictures(device, count)
+        shape = (len(pictures.x), 3 * tower.heads, tower.dim)
 
-            def make(seed: int, shape: tuple[int, ...] = shape) -> dict[str, Any]:
-                generator = torch.Generator(device=device).manual_seed(seed)
-                stacked = torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
-                return dict(zip("qkv", torch.split(stacked / tower.dim**0.25, tower.heads, dim=1), strict=True))
+        def make(seed: int, shape: tuple[int, ...] = shape) -> dict[str, Any]:
+            generator = torch.Generator(device=device).manual_seed(seed)
+            stacked = torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
+            return dict(zip("qkv", torch.split(stacked / tower.dim**0.25, tower.heads, dim=1), strict=True))
 
-            def run(i: dict[str, Any], walk: Walk = walk, pictures: Any = pictures) -> torch.Tensor:
-                return attend(i["q"], i["k"], i["v"], pictures, vision_cases.CLIP, vision_cases.OURS.tile, walk)
+        def run(i: dict[str, Any], walk: Walk = walk, powers: bool = powers, pictures: Any = pictures) -> torch.Tensor:
+            tile = vision_cases.OURS.tile
+            return attend(i["q"], i["k"], i["v"], pictures, vision_cases.CLIP, tile, powers=powers, walk=walk)
 
-            taken = seconds(make, run, 6.0 * shape[0] * tower.heads * tower.dim)
-            operations = 4.0 * count * (height * width) ** 2 * tower.heads * tower.dim
-            figures_of = {"walk": str(walk), "serves": walk == walk_for(tower.dim), "pictures": count}
-            found.append(figures_of | _timed(taken, operations / OPERATIONS_PER_S))
-            found[-1]["tflops"] = round(operations / taken / 1e12, 1)
+        taken = seconds(make, run, 6.0 * shape[0] * tower.heads * tower.dim)
+        operations = 4.0 * count * (height * width) ** 2 * tower.heads * tower.dim
+        found.append({"walk": str(walk), "powers": powers, "serves": walk == WALK, "pictures": count})
+        found[-1] |= _timed(taken, operations / OPERATIONS_PER_S) | {"tflops": round(operations / taken / 1e12, 1)}
     return found
 
 

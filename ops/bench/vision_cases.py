@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from photocall_engine.kernels.triton_vision import TritonVision
-from photocall_engine.kernels.vision import Clip
+from photocall_engine.kernels.vision import Clip, HeadNorms
 from photocall_engine.kernels.vision_reference import ReferenceVision
 from photocall_engine.model.pictures import PassShape, PictureBuffers, Pictures
 from photocall_engine.runner import PatchImage
@@ -69,7 +69,7 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
     def turn(ops: Any, i: dict[str, torch.Tensor], p: Pictures) -> torch.Tensor:
         turns = _turns(i["stacked"].device, dim // 4)
         q: torch.Tensor
-        q, _, _ = ops.turn(i["stacked"], (CLIP, CLIP, CLIP), i["q_w"], i["k_w"], turns, p, EPS, heads, heads)
+        q, _, _ = ops.turn(i["stacked"], (CLIP, CLIP, CLIP), HeadNorms(i["q_w"], i["k_w"]), turns, p, EPS, heads, heads)
         return q
 
     yield VisionCase(
@@ -81,7 +81,7 @@ def vision_cases(tower: Tower, rows: int, soft: int, patches: int, count: int) -
     yield VisionCase(
         "attend",
         dict.fromkeys("qkv", (rows, heads, dim)),
-        lambda ops, i, p: ops.attend(i["q"], i["k"], i["v"], p, CLIP),
+        lambda ops, i, p: ops.attend(i["q"], i["k"], i["v"], p, CLIP, powers=True),
         4 * rows * width,
         4.0 * count * patches**2 * width,
     )

@@ -14,7 +14,7 @@ from tests.engine.interpreter import DEVICE, ON_GPU
 # isort: split
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.triton_vision import TritonVision
-from photocall_engine.kernels.vision import Clip
+from photocall_engine.kernels.vision import Clip, HeadNorms, largest_score
 from photocall_engine.kernels.vision_reference import ReferenceVision
 from photocall_engine.model.config import VisionConfig
 from photocall_engine.model.pictures import PassShape, PictureBuffers, Pictures
@@ -80,15 +80,18 @@ def test_turning(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> Non
     stacked = draw(len(rows.x), (heads + 2 * kv_heads) * dim, dtype=dtype)
     q_norm, k_norm = draw(dim, seed=1, dtype=dtype), draw(dim, seed=2, dtype=dtype)
     angle = draw(12, dim // 4, seed=3) * 3
-    rest = (q_norm, k_norm, (angle.cos(), angle.sin()), rows, 1e-6, heads, kv_heads)
+    rest = (HeadNorms(q_norm, k_norm), (angle.cos(), angle.sin()), rows, 1e-6, heads, kv_heads)
     for clips in ((Clip(), Clip(), Clip()), (TIGHT, Clip(-0.1, 0.2), Clip(-1.0, 0.3))):
         for found, expected in zip(OURS.turn(stacked, clips, *rest), TRUTH.turn(stacked, clips, *rest), strict=True):
             near(found, expected, 8)
 
 
 @BOTH
+@pytest.mark.parametrize("powers", [False, True], ids=["subtracts", "powers"])
 @pytest.mark.parametrize(("heads", "kv_heads", "dim"), SHAPES)
-def test_attention_stays_within_each_picture(heads: int, kv_heads: int, dim: int, dtype: torch.dtype) -> None:
+def test_attention_stays_within_each_picture(
+    heads: int, kv_heads: int, dim: int, dtype: torch.dtype, powers: bool
+) -> None:
     rows = pictures(*IMAGES)
     count = len(rows.x)
     q = draw(count, heads, dim, dtype=dtype)
@@ -97,9 +100,47 @@ def test_attention_stays_within_each_picture(heads: int, kv_heads: int, dim: int
     for start, end in rows.spans:
         null[start:end] = False
     k[null], v[null] = torch.nan, torch.nan  # null rows of a captured pass hold whatever was there
-    found, expected = OURS.attend(q, k, v, rows, TIGHT), TRUTH.attend(q, k, v, rows, TIGHT)
+    found, expected = (ops.attend(q, k, v, rows, TIGHT, powers=powers) for ops in (OURS, TRUTH))
     near(found[~null], expected[~null])
     assert found.isfinite().all()
+
+
+def test_a_score_is_never_larger_than_its_layer_may_have() -> None:
+    """The bound is reached where all of a head's weight stands in its largest pair, and holds for what is turned."""
+    rows = pictures(*IMAGES)
+    q_norm, k_norm = draw(72, seed=1), draw(72, seed=2)
+    bound = largest_score(q_norm, k_norm)
+    assert bound > 72
+    angle = draw(12, 18, seed=3) * 3
+    turns = (angle.cos(), angle.sin())
+    stacked = torch.zeros(len(rows.x), 3, 72, device=DEVICE)
+    scores = []
+    for pair in range(36):  # everything in one pair, at every turn
+        low = pair // 18 * 36 + pair % 18
+        stacked[:, :, [low, low + 18]] = draw(len(rows.x), 3, 2, seed=pair)
+        q, k, _ = TRUTH.turn(
+            stacked.flatten(1), (Clip(), Clip(), Clip()), HeadNorms(q_norm, k_norm), turns, rows, 1e-6, 1, 1
+        )
+        scores.append((q[:, 0] @ k[:, 0].T).abs().max())
+        stacked[:, :, [low, low + 18]] = 0.0
+    assert 0.8 * bound < max(scores) <= bound * 1.0001
+
+
+def test_a_softmax_subtracts_nothing_where_all_scores_are_small() -> None:
+    """Both ways through a turned head agree, and which is taken follows the norms' weights alone."""
+    rows = pictures(*IMAGES)
+    ones = torch.ones(16, device=DEVICE)
+    small, large = OURS.head_norms(ones * 4.7, ones), OURS.head_norms(ones * 4.8, ones)
+    assert (small.powers, large.powers) == (True, False)
+    assert TRUTH.head_norms(ones, ones) == HeadNorms(ones, ones)
+    angle = draw(12, 4, seed=3) * 3
+    stacked = draw(len(rows.x), 3 * 16, seed=4)
+    found = []
+    for norms in (small, HeadNorms(ones * 4.7, ones)):
+        clips = (Clip(), Clip(), Clip())
+        q, k, v = OURS.turn(stacked, clips, norms, (angle.cos(), angle.sin()), rows, 1e-6, 1, 1)
+        found.append(OURS.attend(q, k, v, rows, Clip(), powers=norms.powers))
+    near(found[0], found[1], 10)
 
 
 @BOTH
@@ -110,7 +151,7 @@ def test_pooling(dtype: torch.dtype) -> None:
     near(OURS.pool(x, rows, bias, scale, 1e-6), TRUTH.pool(x, rows, bias, scale, 1e-6), 8)
 
 
-def tower() -> VisionTower:
+def tower(scale: float) -> VisionTower:
     config = VisionConfig(32, 40, 1, 4, 2, 16, 16, 3, 64, 100.0, 1e-6, clipped=True, standardize=True)
     text = type("Text", (), {"hidden_size": 24})()
     weights = allocate_vision(config, text, torch.device(DEVICE), torch.float32)
@@ -118,12 +159,16 @@ def tower() -> VisionTower:
         place.copy_(draw(*place.shape, seed=seed) * (1.0 if place.ndim < 2 else place.shape[-1] ** -0.5))
         if name.endswith(("_min", "_max")):
             place.fill_(-1.5 if name.endswith("_min") else 1.5)
+        if name.endswith(("q_norm.weight", "k_norm.weight")):
+            place.clamp_(-1.0, 1.0).mul_(scale)
     return VisionTower(config, weights, ReferenceKernels(merged=ON_GPU), OURS)
 
 
-def test_the_whole_tower_agrees_and_a_picture_has_the_same_bits_in_a_larger_room() -> None:
+@pytest.mark.parametrize("scale", [1.0, 4.0], ids=["small scores", "any scores"])
+def test_the_whole_tower_agrees_and_a_picture_has_the_same_bits_in_a_larger_room(scale: float) -> None:
     """Alone, and behind another picture in buffers with tiles and soft tokens that nobody uses, as a graph has them."""
-    ours = tower()
+    ours = tower(scale)
+    assert [norms.powers for _, norms, *_ in ours._layers] == [scale == 1.0]
     truth = VisionTower(ours.config, ours.weights, ours.kernels, TRUTH)
     first, second = IMAGES[2], IMAGES[0]
     alone = ours.encode(pictures(second))

@@ -109,9 +109,9 @@ def test_one_product_where_all_inputs_have_the_same_bounds(tower: VisionTower) -
             assert stacked.bounds is not None
             stacked.bounds[:, :2] = stacked.bounds[0, :2]
     together = again(tower)
-    assert all(qkv.apart is None and gate_up.apart is None for _, qkv, _, gate_up, _ in together._layers)
+    assert all(qkv.apart is None and gate_up.apart is None for _, _, qkv, _, gate_up, _ in together._layers)
     apart = again(tower)
-    for _, qkv, _, gate_up, _ in apart._layers:
+    for _, _, qkv, _, gate_up, _ in apart._layers:
         for linear in (qkv, gate_up):
             linear.apart = [linear.clip] * len(linear.heights)
     assert np.abs(encode(together, IMAGE_WIDE)[0] - encode(apart, IMAGE_WIDE)[0]).max() <= TOLERANCE

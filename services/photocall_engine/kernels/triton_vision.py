@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 
 from photocall_engine.kernels.triton_math import gelu, inverse_rms
-from photocall_engine.kernels.triton_vision_attention import attend
-from photocall_engine.kernels.vision import Clip, GateClips, Spans
+from photocall_engine.kernels.triton_vision_attention import LARGEST_SCORE, LOG2E, attend
+from photocall_engine.kernels.vision import Clip, GateClips, HeadNorms, Spans, largest_score
 
 TILE = 128  # rows between which pictures begin; attention's tiles divide it
 _WIDE = 1024
@@ -75,12 +75,16 @@ class TritonVision:
         )  # fmt: skip
         return out, normed
 
+    def head_norms(self, q_norm: torch.Tensor, k_norm: torch.Tensor) -> HeadNorms:
+        if largest_score(q_norm, k_norm) > LARGEST_SCORE:
+            return HeadNorms(q_norm, k_norm)
+        return HeadNorms(q_norm.float() * LOG2E, k_norm, powers=True)
+
     def turn(
         self,
         stacked: torch.Tensor,
         clips: tuple[Clip, Clip, Clip],
-        q_norm: torch.Tensor,
-        k_norm: torch.Tensor,
+        norms: HeadNorms,
         turns: tuple[torch.Tensor, torch.Tensor],
         rows: Spans,
         eps: float,
@@ -94,14 +98,16 @@ class TritonVision:
         block = triton.next_power_of_2(dim // 4)
         pairs = _CELLS // (2 * block)
         _turn[(triton.cdiv(count * max(heads, kv_heads), pairs), 3)](
-            stacked, q_norm, k_norm, *turns, rows.x, rows.y, out, count, eps, *clips[0], *clips[1], *clips[2],
+            stacked, norms.q, norms.k, *turns, rows.x, rows.y, out, count, eps, *clips[0], *clips[1], *clips[2],
             HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PAIRS=pairs, BLOCK=block, num_warps=4,
         )  # fmt: skip
         q, k, v = torch.split(out, [heads, kv_heads, kv_heads], dim=1)
         return q, k, v
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
-        return attend(q, k, v, rows, clip, self.tile)
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip, *, powers: bool
+    ) -> torch.Tensor:
+        return attend(q, k, v, rows, clip, self.tile, powers=powers)
 
     def gate(self, wide: torch.Tensor, clips: GateClips) -> torch.Tensor:
         rows, width = wide.shape[0], wide.shape[1] // 2

@@ -7,6 +7,7 @@ puts on the inputs and outputs of its linears; infinite where it has none.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -17,6 +18,16 @@ class Clip(NamedTuple):
 
     low: float = -math.inf
     high: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Weights of a layer's norms of q and k. `powers`: q's holds log2(e) as well, so that a score is an exponent of 2,
+    and no score can be so large that a softmax would have to subtract its largest."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    powers: bool = False
 
 
 GateClips: TypeAlias = tuple[Clip, Clip, Clip]  # of a gate, of what it lets through, of their product
@@ -62,12 +73,14 @@ class VisionKernels(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """residual + rms_norm(clip(x)) * weight [P, N], and `clipped_norm` of that (itself without `next_weight`)."""
 
+    def head_norms(self, q_norm: torch.Tensor, k_norm: torch.Tensor) -> HeadNorms:
+        """A layer's norms, prepared once; looks at their values."""
+
     def turn(
         self,
         stacked: torch.Tensor,
         clips: tuple[Clip, Clip, Clip],
-        q_norm: torch.Tensor,
-        k_norm: torch.Tensor,
+        norms: HeadNorms,
         turns: tuple[torch.Tensor, torch.Tensor],
         rows: Spans,
         eps: float,
@@ -80,8 +93,13 @@ class VisionKernels(Protocol):
         column, the second by its line, each by halves; v is normed without a weight and not turned.
         """
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
-        """Softmax attention (scale 1) of every row over its own picture: [P, heads * D], clipped. Null rows: finite."""
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip, *, powers: bool
+    ) -> torch.Tensor:
+        """Softmax attention (scale 1) of every row over its own picture: [P, heads * D], clipped. Null rows: finite.
+
+        `powers` as the `HeadNorms` said with which q and k were made.
+        """
 
     def gate(self, wide: torch.Tensor, clips: GateClips) -> torch.Tensor:
         """wide [P, 2 * W], gate first: clip(gelu(clip(gate)) * clip(up)) [P, W]."""
@@ -95,6 +113,13 @@ class VisionKernels(Protocol):
 def clipped(x: torch.Tensor, clip: Clip) -> torch.Tensor:
     """x kept within bounds."""
     return x if clip == Clip() else x.clamp(clip.low, clip.high)
+
+
+def largest_score(q_norm: torch.Tensor, k_norm: torch.Tensor) -> float:
+    """No product of a turned q and a turned k exceeds it: both have norm sqrt(D) before their weights, and turning
+    mixes the two values of a pair only."""
+    q, k = (norm.float().abs().view(2, 2, -1).amax(1) for norm in (q_norm, k_norm))
+    return float((q * k).max()) * len(q_norm)
 
 
 def choose_vision(device: torch.device, row_tile: int) -> VisionKernels:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.vision import Clip, GateClips, Spans, clipped
+from photocall_engine.kernels.vision import Clip, GateClips, HeadNorms, Spans, clipped
 
 _OPS = ReferenceKernels()
 
@@ -46,12 +46,14 @@ class ReferenceVision:
         out = norm(clipped(x, x_clip), weight, eps).add_(residual)
         return out, out if next_weight is None else self.clipped_norm(out, next_weight, eps, next_clip)
 
+    def head_norms(self, q_norm: torch.Tensor, k_norm: torch.Tensor) -> HeadNorms:
+        return HeadNorms(q_norm, k_norm)
+
     def turn(
         self,
         stacked: torch.Tensor,
         clips: tuple[Clip, Clip, Clip],
-        q_norm: torch.Tensor,
-        k_norm: torch.Tensor,
+        norms: HeadNorms,
         turns: tuple[torch.Tensor, torch.Tensor],
         rows: Spans,
         eps: float,
@@ -63,18 +65,21 @@ class ReferenceVision:
         q, k, v = (clipped(part, clip) for part, clip in zip(parts, clips, strict=True))
         cos, sin = (torch.stack([table.index_select(0, axis) for axis in (rows.x, rows.y)], dim=1) for table in turns)
         return (
-            axial_rope(norm(q, q_norm, eps), cos, sin),
-            axial_rope(norm(k, k_norm, eps), cos, sin),
+            axial_rope(norm(q, norms.q, eps), cos, sin),
+            axial_rope(norm(k, norms.k, eps), cos, sin),
             norm(v, None, eps),
         )
 
-    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip) -> torch.Tensor:
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: Spans, clip: Clip, *, powers: bool
+    ) -> torch.Tensor:
+        scale = math.log(2.0) if powers else 1.0
         out = torch.zeros_like(q)
         for start, end in rows.spans:
             # [1, heads, patches, head_dim], copied: what a library does must not depend on where a picture lies
             mine_q, mine_k, mine_v = (x[start:end].transpose(0, 1)[None].contiguous() for x in (q, k, v))
             gqa = k.shape[1] != q.shape[1]
-            found = F.scaled_dot_product_attention(mine_q, mine_k, mine_v, scale=1.0, enable_gqa=gqa)
+            found = F.scaled_dot_product_attention(mine_q, mine_k, mine_v, scale=scale, enable_gqa=gqa)
             out[start:end] = found[0].transpose(0, 1)
         return clipped(out.flatten(1), clip)
 

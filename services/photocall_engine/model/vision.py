@@ -45,7 +45,14 @@ class VisionTower:
         # float32[positions, head_dim / 4]
         self.turns = angles.cos().to(weights.projection.device), angles.sin().to(weights.projection.device)
         self._layers = [
-            (layer, _Linear(layer.qkv), _Linear(layer.o), _Linear(layer.gate_up), _Linear(layer.down))
+            (
+                layer,
+                ops.head_norms(layer.q_norm, layer.k_norm),
+                _Linear(layer.qkv),
+                _Linear(layer.o),
+                _Linear(layer.gate_up),
+                _Linear(layer.down),
+            )
             for layer in weights.layers
         ]
 
@@ -62,21 +69,20 @@ class VisionTower:
         pixels = ops.normalise(pictures.patches, weights.patch_projection.dtype)
         projected = self.kernels.linear(pixels, weights.patch_projection)
         hidden = ops.add_positions(projected, weights.positions, pictures.x, pictures.y)
-        normed = ops.clipped_norm(hidden, weights.layers[0].input_norm, eps, self._layers[0][1].clip)
-        for index, (layer, qkv, o, gate_up, down) in enumerate(self._layers):
+        normed = ops.clipped_norm(hidden, weights.layers[0].input_norm, eps, self._layers[0][2].clip)
+        for index, (layer, norms, qkv, o, gate_up, down) in enumerate(self._layers):
             q_clip, k_clip, v_clip = qkv.outputs
             q, k, v = ops.turn(
                 qkv(normed, self.kernels),
                 (q_clip, k_clip, v_clip),
-                layer.q_norm,
-                layer.k_norm,
+                norms,
                 self.turns,
                 pictures,
                 eps,
                 config.num_heads,
                 config.num_kv_heads,
             )
-            out = o(ops.attend(q, k, v, pictures, o.clip), self.kernels)
+            out = o(ops.attend(q, k, v, pictures, o.clip, powers=norms.powers), self.kernels)
             hidden, normed = ops.norm_add(
                 hidden, out, o.outputs[0], layer.post_attention_norm, layer.pre_feedforward_norm, gate_up.clip, eps
             )
@@ -88,7 +94,7 @@ class VisionTower:
                 down.outputs[0],
                 layer.post_feedforward_norm,
                 None if after is None else after[0].input_norm,
-                Clip() if after is None else after[1].clip,
+                Clip() if after is None else after[2].clip,
                 eps,
             )
         pooled = ops.pool(hidden, pictures, weights.std_bias, weights.std_scale, eps)
