@@ -156,9 +156,12 @@ class Kernels(Protocol):
     ) -> torch.Tensor:
         """hidden [n, K] . rows ids int32[m] of the head: float32[n, m], softcapped; one fixed reduction a pair."""
 
-    def pick(self, logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """From logits float32[n, V], not yet softcapped, to (token int32[n], log probability float32[n]) among the ids
-        with allowed uint8[V] != 0; ties to the lowest id, NaN where a row holds NaN."""
+    def pick(
+        self, hidden: torch.Tensor, head: torch.Tensor, allowed: torch.Tensor, cap: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """From hidden [n, K] and head [V, K] to (token int32[n], log probability float32[n]) of the softcapped logits
+        among the ids with allowed uint8[V] != 0; ties to the lowest id, NaN where an allowed logit is NaN. Rows padded
+        to the row tile."""
 
     def prepare_head(self, head: torch.Tensor) -> Any:
         """What `greedy` needs to know about a head, made once."""

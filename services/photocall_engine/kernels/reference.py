@@ -250,7 +250,10 @@ class ReferenceKernels:
         logits = self.pair_logits(hidden, head.index_select(0, ids))
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
-    def pick(self, logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def pick(
+        self, hidden: torch.Tensor, head: torch.Tensor, allowed: torch.Tensor, cap: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = self.linear(hidden, head, out_dtype=torch.float32)
         capped = logits if cap is None else torch.tanh(logits / cap) * cap
         tokens, logprobs = pick_rows(capped.numpy(), allowed.bool().numpy())
         return torch.from_numpy(tokens), torch.from_numpy(logprobs)

@@ -204,8 +204,11 @@ class TritonKernels:
     ) -> torch.Tensor:
         return triton_lm_head.letter_logits(hidden, head, ids, cap)
 
-    def pick(self, logits: torch.Tensor, allowed: torch.Tensor, cap: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-        return triton_pick.pick(logits, allowed, cap)
+    def pick(
+        self, hidden: torch.Tensor, head: torch.Tensor | Fp8Weight, allowed: torch.Tensor, cap: float | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        form = self._plan(head).form
+        return triton_pick.pick(hidden, head, allowed, cap, form=form, processors=self._processors)
 
     def prepare_head(self, head: torch.Tensor) -> triton_lm_head.ScanHead:
         """A copy in 8 bits: a byte for each of the head's values."""

@@ -142,8 +142,7 @@ class TextDecoder:
 
     def pick(self, hidden: torch.Tensor, allowed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(token int32[n], log probability float32[n]) among the ids with allowed uint8[V] != 0. Rows padded."""
-        logits = self.kernels.linear(hidden, self.weights.head, out_dtype=torch.float32)
-        return self.kernels.pick(logits, allowed, self.config.softcap)
+        return self.kernels.pick(hidden, self.weights.head, allowed, self.config.softcap)
 
     def greedy(self, hidden: torch.Tensor, excluded: torch.Tensor) -> torch.Tensor:
         """int32[n]: the token of the largest logit, none of excluded int32[n, 3] (-1: none), ties to the lowest."""
