@@ -5,80 +5,22 @@ A case makes its own inputs from a seed. The reference runs on the CPU in float3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 import torch
 
 from ops.bench import vision_cases as vision
-from photocall_engine.kernels import HEADER, HeadShape
+from ops.bench.attention_cases import attention, served, tiles
+from ops.bench.head_cases import head, picks
+from ops.bench.kernel_case import BF16_ERROR, EPS, L2_FREE, REFERENCE, Case, Inputs, Shapes, device_name, draw
 from photocall_engine.kernels import triton_fused as fused
-from photocall_engine.kernels.matmul_h200 import H200
 from photocall_engine.kernels.matmul_table import plan_for
-from photocall_engine.kernels.reference import ReferenceKernels
-from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
-from photocall_engine.kernels.tiles import VisibleRows
-from photocall_engine.kernels.triton_attention import AttentionParts, AttentionPlan, attend, lay, tile_for
 from photocall_engine.kernels.triton_experts import experts, route
-from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
 from photocall_engine.kernels.triton_matmul import matmul
-from photocall_engine.kernels.triton_pick import pick
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
-from photocall_engine.words import Words
-
-Inputs: TypeAlias = dict[str, Any]
-REFERENCE = ReferenceKernels(narrow=False)
-BF16_ERROR = 6e-3  # one rounding to 8 bits is 1.1e-3 of the norm; a wrong index is 1
-EPS = 1e-6
-VOCABULARY = 262144
-L2_FREE = 1e9  # input bytes where the head alone exceeds the cache
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """Sizes of one model that its kernels meet."""
-
-    name: str
-    hidden: int
-    intermediate: int
-    heads: int
-    sliding_kv_heads: int
-    full_kv_heads: int
-    window: int
-    per_layer: int
-
-
-MODELS = {
-    "e4b": Shapes("E4B", 2560, 10240, 8, 2, 2, 512, 256),
-    "31b": Shapes("31B", 5376, 21504, 32, 16, 4, 1024, 0),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One kernel at one shape."""
-
-    workload: str
-    shape: str
-    make: Callable[[int], Inputs]
-    run: Callable[[Inputs], torch.Tensor]
-    expected: Callable[[Inputs], torch.Tensor]
-    moved_bytes: float
-    operations: float
-    input_bytes: float
-    out_bytes: int
-    error_limit: float = BF16_ERROR
-    same_bits: Callable[[Inputs], bool] | None = None
-
-
-def draw(device: torch.device, seed: int, *shape: int) -> torch.Tensor:
-    """bfloat16 of a normal distribution."""
-    generator = torch.Generator(device=device).manual_seed(seed)
-    return torch.randn(shape, generator=generator, device=device, dtype=torch.bfloat16)
 
 
 def matmuls(model: Shapes, device: torch.device) -> Iterator[Case]:
@@ -90,7 +32,7 @@ def matmuls(model: Shapes, device: torch.device) -> Iterator[Case]:
         (q_width + 2 * model.sliding_kv_heads * 256, model.hidden),
         (model.hidden, q_width),
     ):
-        plan = plan_for(_device_name(device), n, k)
+        plan = plan_for(device_name(device), n, k)
 
         def make(seed: int, m: int, n: int = n, k: int = k) -> Inputs:
             return {"x": draw(device, seed, m, k), "w": draw(device, seed + 1, n, k) / k**0.5}
@@ -114,77 +56,6 @@ def matmuls(model: Shapes, device: torch.device) -> Iterator[Case]:
                 2.0 * (m * k + n * k + m * n), 2.0 * m * n * k, 2.0 * (m * k + n * k), 2 * m * n,
                 same_bits=same_bits if m == 1 else None,
             )  # fmt: skip
-
-
-def attention(model: Shapes, device: torch.device) -> Iterator[Case]:
-    """Decode of 1 and 64 sequences of 400 and 4,000 positions, and a prompt of 4 times 346 rows."""
-    for dim, kv_heads, window in ((256, model.sliding_kv_heads, model.window), (512, model.full_kv_heads, 1 << 30)):
-        for name, sequences, length, new in (
-            ("decode", 1, 400, 1), ("decode", 64, 400, 1), ("decode", 1, 4000, 1), ("decode", 64, 4000, 1),
-            ("prompt", 4, 346, 346),
-        ):  # fmt: skip
-            label = f"{name} {sequences}x{length}"
-            yield _attention_case(model, device, label, dim, kv_heads, window, sequences, length, new)
-
-
-def _attention_case(
-    model: Shapes, device: torch.device, name: str, dim: int, kv_heads: int, window: int, sequences: int, length: int,
-    new: int,
-) -> Case:  # fmt: skip
-    pages_each = -(-length // PAGE_SIZE)
-    table = np.random.default_rng(0).permutation(np.arange(1, sequences * pages_each + 1)).astype(np.int32)
-    hi = np.tile(np.arange(length - new + 1, length + 1, dtype=np.int32), sequences)
-    offset = np.repeat(np.arange(sequences, dtype=np.int32) * pages_each, new)
-    rows = VisibleRows(np.maximum(0, hi - window).astype(np.int32), hi, offset, table)
-    tile = tile_for(dim)
-    tile_rows = tile.block_m // (model.heads // kv_heads)
-    plan = plan_splits(rows, tile_rows, tile.split, whole=tile.fold and new > 1)
-    slots = (len(table) + 1) * PAGE_SIZE + 1
-
-    def planned(visible: VisibleRows, made: SplitPlan) -> AttentionPlan:
-        words = Words(device, 1 << 16)
-        words.begin()
-        parts = AttentionParts.allocate(device, max(1, made.num_parts), model.heads, dim)
-        laid = lay(visible, made, words, words.reserve(HEADER), parts, tile)
-        words.send()
-        return laid
-
-    def make(seed: int) -> Inputs:
-        kv = LayerKv(draw(device, seed, kv_heads, slots, dim) / dim**0.5, draw(device, seed + 1, kv_heads, slots, dim))
-        q = draw(device, seed + 2, len(hi), model.heads, dim)
-        return {"q": q, "kv": kv, "plan": planned(rows, plan), "out": torch.full_like(q, torch.nan)}
-
-    def run(i: Inputs) -> torch.Tensor:
-        attend(i["q"], i["kv"], i["plan"], i["out"], max(1, 264 // kv_heads))
-        out: torch.Tensor = i["out"]
-        return out
-
-    def expected(i: Inputs) -> torch.Tensor:
-        kv = LayerKv(i["kv"].k.float().cpu(), i["kv"].v.float().cpu())
-        kv.k[:, -1], kv.v[:, -1] = 0, 0
-        of_reference = REFERENCE.plan_attention(rows, HeadShape(model.heads, kv_heads, dim), slots - 1)
-        return REFERENCE.attend(i["q"].float().cpu(), kv, of_reference)
-
-    def same_bits(i: Inputs) -> bool:
-        """The last row alone, and where there is a choice both ways through the splits."""
-        every = run(i).clone()
-        last = slice(len(hi) - 1, len(hi))
-        alone = VisibleRows(rows.lo[last], rows.hi[last], rows.bt_off[last], table)
-        found = []
-        for whole in {False, tile.fold}:
-            made = plan_splits(alone, tile_rows, tile.split, whole=whole)
-            q = i["q"][last]
-            out = torch.full_like(q, torch.nan)
-            found.append(run({"q": q, "kv": i["kv"], "plan": planned(alone, made), "out": out}))
-        return all(torch.equal(one, every[last]) for one in found)
-
-    seen = float(np.unique(offset).size * min(length, window + new - 1))
-    pairs = float((rows.hi - rows.lo).sum())
-    moved = 2.0 * (2 * len(hi) * model.heads * dim + 2 * seen * kv_heads * dim)
-    return Case(
-        "attention", f"{model.name} {name} d{dim}", make, run, expected, moved, 4.0 * pairs * model.heads * dim, moved,
-        2 * len(hi) * model.heads * dim, same_bits=same_bits,
-    )  # fmt: skip
 
 
 def between(model: Shapes, device: torch.device) -> Iterator[Case]:
@@ -348,52 +219,6 @@ def copies(model: Shapes, device: torch.device) -> Iterator[Case]:
     yield Case("copy_pages", f"{model.name} {count} pages", make, run, expected, moved, 0.0, moved, int(moved / 2))
 
 
-def head(model: Shapes, device: torch.device) -> Iterator[Case]:
-    """Letters of 64 rows, and the greedy token of 1, 16 and 64 rows with the head in 8 bits or as it is."""
-    weight = draw(device, 1, VOCABULARY, model.hidden)
-    labels = torch.arange(26, dtype=torch.int32, device=device) * 5000
-
-    def make(seed: int, m: int) -> Inputs:
-        return {"hidden": draw(device, seed, m, model.hidden) / model.hidden**0.5}
-
-    yield Case(
-        "letters", f"{model.name} 64 rows x 26", partial(make, m=64),
-        lambda i: letter_logits(i["hidden"], weight, labels, None),
-        lambda i: REFERENCE.pair_logits(i["hidden"].cpu(), weight[labels.long()].cpu()),
-        2.0 * 26 * model.hidden, 0.0, L2_FREE, 4 * 64 * 26, error_limit=1e-5,
-    )  # fmt: skip
-    for dtype in (torch.int8, torch.float8_e4m3fn, torch.bfloat16):
-        scan = scan_head(weight, dtype)
-        for m in (1, 16, 64):
-            nobody = torch.full((m, 3), -1, dtype=torch.int32, device=device)
-
-            def run(i: Inputs, scan: ScanHead = scan, nobody: torch.Tensor = nobody) -> torch.Tensor:
-                return greedy(i["hidden"], weight, scan, nobody)
-
-            yield Case(
-                "greedy", f"{model.name} {m} rows {str(dtype).removeprefix('torch.')}", partial(make, m=m), run,
-                lambda i: _best(i["hidden"], weight), float(scan.table.numel() * scan.table.element_size()),
-                2.0 * m * VOCABULARY * model.hidden, L2_FREE, 4 * m, error_limit=0.0,
-            )  # fmt: skip
-
-
-def picks(model: Shapes, device: torch.device) -> Iterator[Case]:
-    """The likeliest token of 1 and 64 rows of logits; the size of the model plays no part, so this runs once."""
-    if model.name != "E4B":
-        return
-    allowed = torch.ones(VOCABULARY, dtype=torch.uint8, device=device)
-    for m in (1, 64):
-        yield Case(
-            "pick", f"{m} rows", partial(_logits, device, m), lambda i: pick(i["logits"], allowed, 30.0)[1],
-            lambda i: (30 * torch.tanh(i["logits"].double().cpu() / 30)).log_softmax(1).amax(1),
-            4.0 * m * VOCABULARY, 0.0, 4.0 * m * VOCABULARY, 8 * m, error_limit=1e-5,
-        )  # fmt: skip
-
-
-def _logits(device: torch.device, m: int, seed: int) -> Inputs:
-    return {"logits": 4 * draw(device, seed, m, VOCABULARY).float()}
-
-
 def towers(model: Shapes, device: torch.device) -> Iterator[Case]:
     """The vision tower between its matrix products: eight pictures of 280 soft tokens in one pass."""
     count, patches = 8, vision.GRID[0] * vision.GRID[1]
@@ -418,15 +243,5 @@ def towers(model: Shapes, device: torch.device) -> Iterator[Case]:
         )  # fmt: skip
 
 
-def _best(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Greedy ids in float64, in slices of the vocabulary."""
-    logits = torch.cat([hidden.double() @ weight[p : p + 8192].double().T for p in range(0, len(weight), 8192)], dim=1)
-    return logits.argmax(1).int()
-
-
-def _device_name(device: torch.device) -> str:
-    """Without CUDA, the device that `compiled.py` compiles for."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else H200
-
-
-ALL = (matmuls, attention, between, embeddings, copies, head, picks, mixtures, towers)
+ALL = (matmuls, attention, served, between, embeddings, copies, head, picks, mixtures, towers)
+BY_NAME = {make.__name__: make for make in (*ALL, tiles)}

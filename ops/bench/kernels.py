@@ -19,7 +19,7 @@ import torch
 
 from ops.bench import kernel_cases
 from ops.bench.figures import keep
-from ops.bench.kernel_cases import Case, Inputs
+from ops.bench.kernel_case import MODELS, Case, Inputs
 
 BYTES_PER_S = 4.24e12
 OPERATIONS_PER_S = 770e12
@@ -49,7 +49,9 @@ class Result:
 def main() -> int:
     """Compare, time, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument(
+        "--only", default="", help="comma-separated names, see kernel_cases.ALL (default: all but tiles)"
+    )
     parser.add_argument("--models", default="e4b,31b", help="comma-separated: e4b, 31b (default both)")
     parser.add_argument("--no-times", action="store_true", help="compare only")
     options = parser.parse_args()
@@ -69,11 +71,11 @@ def main() -> int:
 
 
 def cases(models: list[str], only: str) -> Iterator[Case]:
-    """Cases of the named models whose name contains `only`, made one at a time."""
+    """Cases of the named models and names, made one at a time."""
+    chosen = [kernel_cases.BY_NAME[name] for name in only.split(",")] if only else kernel_cases.ALL
     for model in models:
-        for make in kernel_cases.ALL:
-            if only in make.__name__:
-                yield from make(kernel_cases.MODELS[model], torch.device("cuda"))
+        for make in chosen:
+            yield from make(MODELS[model], torch.device("cuda"))
 
 
 @torch.inference_mode()

@@ -22,13 +22,22 @@ from photocall_engine.kernels import HEADER, HeadShape
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
-from photocall_engine.kernels.triton_attention import AttentionParts, AttentionTile, attend, lay, tile_for
+from photocall_engine.kernels.triton_attention import (
+    MANY,
+    AttentionParts,
+    AttentionTile,
+    attend,
+    lay,
+    plan_rows,
+    rows_of_tile,
+    tile_for,
+)
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.words import Words
 
 NUM_PAGES = 60
-SMALL = AttentionTile(32, 16, 32, fold=True, warps=4, stages=2)  # several splits and blocks in a short sequence
+SMALL = AttentionTile(32, 32, 256, warps=4, stages=2)  # several blocks in a short sequence
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 
@@ -70,7 +79,7 @@ def run(
     """What the kernels make of it, in a poisoned output."""
     heads, dim = q.shape[1:]
     kv_heads = kv.k.shape[0]
-    plan = plan_splits(rows, tile.block_m // (heads // kv_heads), tile.split, whole=whole)
+    plan = plan_splits(rows, rows_of_tile(tile, heads, kv_heads), tile.block_n, whole=whole)
     parts = AttentionParts.allocate(torch.device(DEVICE), plan.num_parts + room, heads, dim)
     parts.sum.fill_(torch.nan)
     parts.norm.fill_(torch.nan)
@@ -125,8 +134,8 @@ def test_a_row_has_one_result(dtype: torch.dtype) -> None:
     folded, whole_plan = run(q, kv, rows, whole=True)
     assert whole_plan.num_parts == 0
     assert torch.equal(folded, every)
-    unfolded, _ = run(q, kv, rows, replace(SMALL, fold=False))
-    assert torch.equal(unfolded, every)
+    shared, _ = run(q, kv, rows, replace(SMALL, columns=32))
+    assert torch.equal(shared, every)
     roomy, _ = run(q, kv, rows, programs=1, room=9)
     assert torch.equal(roomy, every)
     order = np.random.default_rng(3).permutation(len(rows.lo))
@@ -185,6 +194,25 @@ def test_items_cover_what_each_row_sees_once() -> None:
             assert (covered[row, rows.lo[row] : rows.hi[row]] == 1).all()
         parts = plan.place_part[plan.place_part >= 0]
         assert sorted(parts.tolist()) == list(range(plan.num_parts))
+
+
+@pytest.mark.parametrize(("room", "copies"), [(200, 1), (3, 1), (200, 4)])
+def test_a_plan_for_many_rows_or_little_room_has_no_parts(room: int, copies: int) -> None:
+    """Its rows have the bits of split ones, and where their number says so there is nothing left to combine."""
+    rows, kv = mixed_rows(window=70), pool(2, 64)
+    rows = pick(rows, np.tile(np.arange(len(rows.lo)), copies))
+    q = draw(len(rows.lo), 4, 64, seed=2)
+    parts = AttentionParts.allocate(torch.device(DEVICE), room, 4, 64)
+    words = Words(torch.device(DEVICE), 64)
+    words.begin()
+    plan = plan_rows(rows, HeadShape(4, 2, 64), SMALL, words, words.reserve(HEADER), parts)
+    words.send()
+    assert plan.combines == (2 * len(rows.lo) < MANY) == (copies == 1)
+    out = torch.full(q.shape, torch.nan, device=DEVICE)
+    parts.sum.fill_(torch.nan)
+    attend(q.to(DEVICE), to_device(kv), plan, out, 3)
+    assert torch.equal(out.cpu(), run(q, kv, rows)[0])
+    assert bool(parts.sum.isnan().all()) == (room == 3 or copies == 4)
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:

@@ -42,7 +42,7 @@ from tests.engine.rows_helper import Pager, Prompt, put_images, rows
 
 LABELS = np.arange(3, 20, dtype=np.int32)
 MINI = Path(__file__).parents[2] / "models" / "mini"
-SMALL = AttentionTile(16, 16, 16, fold=True, warps=4, stages=2)  # several splits in a short sequence
+SMALL = AttentionTile(16, 16, 256, warps=4, stages=2)  # several splits in a short sequence
 TINY = DENSE | {"num_hidden_layers": 2, "layer_types": [SLIDING, FULL]}
 TINY_ETYPE = ETYPE | {"num_hidden_layers": 3, "layer_types": [SLIDING, FULL, FULL], "num_kv_shared_layers": 1}
 TINY_EXPERTS = EXPERTS | {"num_hidden_layers": 2, "layer_types": [SLIDING, FULL]}
@@ -121,7 +121,7 @@ def test_the_same_bits_alone_in_a_crowd_chunked_cached_and_recomputed(tmp_path_f
     made = make_checkpoint(tmp_path_factory.mktemp("bits"), TINY, VISION).directory
     runner = load(made)
     pager = Pager(runner)
-    prompt = picture_prompt(runner, 27)  # longer than the window, the page and the split
+    prompt = picture_prompt(runner, 27)  # longer than the window and the page, which is a split
     end = len(prompt.tokens)
 
     def fresh() -> Prompt:

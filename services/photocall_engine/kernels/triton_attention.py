@@ -3,11 +3,11 @@
 """Paged row attention in Triton: prompt rows, picture rows and decode rows of any number of sequences in one launch.
 
 A program takes items of the work list (`split_plan`) until the count on the device is reached: up to BLOCK_M rows x
-query heads of one K/V head against blocks of BLOCK_N positions at absolute multiples. Softmax is the online form
-(Milakov and Gimelshein, arXiv:1805.02867), per split of absolute positions, with the splits folded in ascending order
-either in the program or by `_combine`, through the same helper, so both give the same bits. A block that a row does
-not see changes nothing: -inf minus -inf is guarded, and every factor is then exactly 1 or 0.
-So far run in Triton's interpreter only.
+query heads of one K/V head against blocks of BLOCK_N positions at absolute multiples. A block is summed by itself and
+folded into those before it in ascending order (the online softmax of Milakov and Gimelshein, arXiv:1805.02867), either
+by the program that walks them or, where each block is an item of its own, by `_combine`, through the same helper, so
+both give the same bits. A block that a row does not see changes nothing: -inf minus -inf is guarded, and every factor
+is then exactly 1 or 0.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import torch
 import triton
 import triton.language as tl
 
-from photocall_engine.kernels.split_plan import SplitPlan
+from photocall_engine.kernels import HeadShape
+from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.words import Words
 
 _LOG2E = 1.4426950408889634
-_COMBINE_HEADS = 4
+_COMBINE_HEADS = 4  # of one program, a warp each
+MANY = 128  # rows x K/V heads: from here on there is enough to do without splitting what a row sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,8 @@ class AttentionTile:
     """The form for one head_dim. One tile shape for every number of rows: the matrix instruction never changes."""
 
     block_m: int  # rows x query heads of one K/V head
-    block_n: int  # positions of one K/V block
-    split: int  # positions of one split, a multiple of block_n
-    fold: bool  # a program may walk several splits (it then holds two accumulators)
+    block_n: int  # positions of one K/V block, which is one split
+    columns: int  # of V, for one program; a wider head is shared by several
     warps: int
     stages: int
 
@@ -44,12 +45,10 @@ class AttentionTile:
 def tile_for(head_dim: int) -> AttentionTile:
     """Unmeasured first guesses for Hopper: what its registers and 227 KB of shared memory hold with least spilling."""
     if head_dim > 256:
-        return AttentionTile(32, 32, 256, fold=True, warps=8, stages=2)
+        return AttentionTile(32, 32, 512, warps=8, stages=3)
     if head_dim > 128:
-        return AttentionTile(64, 32, 256, fold=True, warps=8, stages=2)
-    if head_dim > 64:
-        return AttentionTile(64, 64, 256, fold=True, warps=8, stages=3)
-    return AttentionTile(64, 64, 256, fold=True, warps=4, stages=3)
+        return AttentionTile(64, 32, 128, warps=4, stages=3)
+    return AttentionTile(64, 64, 128, warps=4, stages=3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,7 @@ class AttentionPlan:
     words: Words
     header: int
     parts: AttentionParts
+    combines: bool  # False: no plan for this many rows has parts
 
 
 def rows_of_tile(tile: AttentionTile, heads: int, kv_heads: int) -> int:
@@ -88,9 +88,23 @@ def rows_of_tile(tile: AttentionTile, heads: int, kv_heads: int) -> int:
     return tile.block_m // group
 
 
-def lay(
-    rows: VisibleRows, plan: SplitPlan, words: Words, header: int, parts: AttentionParts, tile: AttentionTile
+def plan_rows(
+    rows: VisibleRows, shape: HeadShape, tile: AttentionTile, words: Words, header: int, parts: AttentionParts
 ) -> AttentionPlan:
+    """Many rows walk what they see, few rows share it out, as long as there is room for their parts; both give a row
+    the same bits. Raises WordsFull."""
+    tile_rows = rows_of_tile(tile, shape.heads, shape.kv_heads)
+    many = len(rows.lo) * shape.kv_heads >= MANY
+    plan = plan_splits(rows, tile_rows, tile.block_n, whole=many)
+    if plan.num_parts > len(parts.sum):
+        plan = plan_splits(rows, tile_rows, tile.block_n, whole=True)
+    return lay(rows, plan, words, header, parts, tile, combines=not many)
+
+
+def lay(
+    rows: VisibleRows, plan: SplitPlan, words: Words, header: int, parts: AttentionParts, tile: AttentionTile, *,
+    combines: bool = True,
+) -> AttentionPlan:  # fmt: skip
     """Put a plan into `words`. Raises WordsFull, or ValueError where its parts do not fit."""
     if plan.num_parts > len(parts.sum):
         raise ValueError(f"an attention plan of {plan.num_parts} parts in room for {len(parts.sum)}")
@@ -99,7 +113,7 @@ def lay(
         for values in (rows.pages, rows.lo, rows.hi, plan.items, plan.place_row, plan.place_part, plan.combine)
     ]
     words.write(header, np.array([len(plan.items), len(plan.combine), *places]))
-    return AttentionPlan(tile, plan.tile_rows, words, header, parts)
+    return AttentionPlan(tile, plan.tile_rows, words, header, parts, combines)
 
 
 def attend(q: torch.Tensor, kv: LayerKv, plan: AttentionPlan, out: torch.Tensor, programs: int) -> None:
@@ -113,16 +127,26 @@ def attend(q: torch.Tensor, kv: LayerKv, plan: AttentionPlan, out: torch.Tensor,
     tile, parts, words = plan.tile, plan.parts, plan.words.tensor
     if max(kv.k.stride(0), q.numel(), parts.sum.numel()) >= 2**31:
         raise ValueError("attention counts the elements of one K/V head, of q and of the parts in 32 bits")
-    _attend[(programs, kv_heads)](
+    block_d = max(16, triton.next_power_of_2(dim))
+    columns = min(tile.columns, block_d)
+    _attend[(programs, kv_heads, block_d // columns)](
         q, kv.k, kv.v, out, parts.sum, parts.norm, words, plan.header, q.stride(0), kv.k.stride(0),
-        GROUP=heads // kv_heads, TILE_ROWS=plan.tile_rows, HEADS=heads, DIM=dim,
-        BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, SPLIT=tile.split,
-        PAGE=PAGE_SIZE, FOLD=tile.fold, LOG2E=_LOG2E, num_warps=tile.warps, num_stages=tile.stages,
+        GROUP=heads // kv_heads, TILE_ROWS=plan.tile_rows, HEADS=heads, DIM=dim, BLOCK_D=block_d, COLUMNS=columns,
+        BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, PAGE=PAGE_SIZE, LOG2E=_LOG2E,
+        num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
-    _combine[(programs, triton.cdiv(heads, _COMBINE_HEADS))](
+    if not plan.combines:
+        return
+    _combine[(min(programs, len(q)), triton.cdiv(heads, _COMBINE_HEADS))](
         out, parts.sum, parts.norm, words, plan.header,
-        HEADS=heads, DIM=dim, BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_H=_COMBINE_HEADS, num_warps=4,
+        HEADS=heads, DIM=dim, BLOCK_D=block_d, BLOCK_H=_COMBINE_HEADS, num_warps=_COMBINE_HEADS,
     )  # fmt: skip
+
+
+@triton.jit
+def _cells(rows, columns, DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Which of rows x columns exist. Columns are not asked about where all do, so that accesses stay wide."""
+    return rows[:, None] if DIM == BLOCK_D else rows[:, None] & (columns < DIM)[None, :]
 
 
 @triton.jit
@@ -144,45 +168,11 @@ def _normalised(acc, l):  # noqa: E741
     return acc / tl.where(l > 0.0, l, 1.0)[:, None]
 
 
-@triton.jit
-def _one_split(
-    qt, k, v, pages, bt_off, first, end, low, high,
-    DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PAGE: tl.constexpr,
-    LOG2E: tl.constexpr,
-):  # fmt: skip
-    """Positions [first, end) of one split: maximum [BLOCK_M], sum [BLOCK_M], weighted V [BLOCK_M, BLOCK_D]."""
-    m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-    l = tl.zeros((BLOCK_M,), tl.float32)  # noqa: E741
-    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    n = tl.arange(0, BLOCK_N)
-    d = tl.arange(0, BLOCK_D)
-    for block in range(first // BLOCK_N, (end + BLOCK_N - 1) // BLOCK_N):
-        position = block * BLOCK_N + n
-        inside = (position >= first) & (position < end)
-        page = tl.load(pages + bt_off + position // PAGE, mask=inside, other=0)
-        slot = page * PAGE + position % PAGE
-        kt = tl.load(k + slot[None, :] * DIM + d[:, None], mask=inside[None, :] & (d < DIM)[:, None], other=0.0)
-        scores = tl.dot(qt, kt, input_precision="ieee") * LOG2E
-        seen = (position[None, :] >= low[:, None]) & (position[None, :] < high[:, None])
-        scores = tl.where(seen, scores, float("-inf"))
-        new = tl.maximum(m, tl.max(scores, 1))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        kept = tl.exp2(m - safe)
-        p = tl.exp2(scores - safe[:, None])
-        l = tl.fma(l, kept, tl.sum(p, 1))  # noqa: E741
-        # masked: 0 x NaN of a stale page would be NaN
-        vt = tl.load(v + slot[:, None] * DIM + d[None, :], mask=inside[:, None] & (d < DIM)[None, :], other=0.0)
-        acc = tl.dot(p.to(vt.dtype), vt, acc * kept[:, None], input_precision="ieee")
-        m = new
-    return m, l, acc
-
-
 @triton.jit(do_not_specialize=["header"])
 def _attend(
     q, k, v, out, part_sum, part_norm, words, header, q_stride, kv_stride,
     GROUP: tl.constexpr, TILE_ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr, PAGE: tl.constexpr, FOLD: tl.constexpr,
-    LOG2E: tl.constexpr,
+    COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PAGE: tl.constexpr, LOG2E: tl.constexpr,
 ):  # fmt: skip
     kv_head = tl.program_id(1)
     head_words = words + header
@@ -197,7 +187,9 @@ def _attend(
     lane = tl.arange(0, BLOCK_M)
     place = lane // GROUP
     head = kv_head * GROUP + lane % GROUP
+    n = tl.arange(0, BLOCK_N)
     d = tl.arange(0, BLOCK_D)
+    c = tl.program_id(2) * COLUMNS + tl.arange(0, COLUMNS)
     for item in range(tl.program_id(0), tl.load(head_words), tl.num_programs(0)):
         bt_off = tl.load(items + item * 3)
         first = tl.load(items + item * 3 + 1)
@@ -207,30 +199,42 @@ def _attend(
         live = row >= 0
         low = tl.load(lows + row, mask=live, other=0)
         high = tl.load(highs + row, mask=live, other=0)
-        cells = live[:, None] & (d < DIM)[None, :]
-        qt = tl.load(q + (row * q_stride + head * DIM)[:, None] + d[None, :], mask=cells, other=0.0)
-        if FOLD:
-            m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
-            l = tl.zeros((BLOCK_M,), tl.float32)  # noqa: E741
-            acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-            for split in range(first // SPLIT, (end + SPLIT - 1) // SPLIT):
-                sm, sl, sacc = _one_split(
-                    qt, k, v, pages, bt_off, tl.maximum(first, split * SPLIT), tl.minimum(end, (split + 1) * SPLIT),
-                    low, high, DIM, BLOCK_D, BLOCK_M, BLOCK_N, PAGE, LOG2E,
-                )  # fmt: skip
-                m, l, acc = _fold(m, l, acc, sm, sl, sacc)  # noqa: E741
-        else:
-            m, l, acc = _one_split(  # noqa: E741
-                qt, k, v, pages, bt_off, first, end, low, high, DIM, BLOCK_D, BLOCK_M, BLOCK_N, PAGE, LOG2E
-            )
-        done = cells & (part < 0)[:, None]
-        place_out = ((row * HEADS + head) * DIM)[:, None] + d[None, :]
-        tl.store(out + place_out, _normalised(acc, l).to(out.dtype.element_ty), mask=done)
+        qt = tl.load(
+            q + (row * q_stride + head * DIM)[:, None] + d[None, :], mask=_cells(live, d, DIM, BLOCK_D), other=0.0,
+        )  # fmt: skip
+        m = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+        l = tl.zeros((BLOCK_M,), tl.float32)  # noqa: E741
+        acc = tl.zeros((BLOCK_M, COLUMNS), tl.float32)
+        start = first // BLOCK_N * BLOCK_N
+        page = tl.load(pages + bt_off + (start + n) // PAGE, mask=(start + n >= first) & (start + n < end), other=0)
+        for at in range(start, end, BLOCK_N):
+            position = at + n
+            inside = (position >= first) & (position < end)
+            slot = (page * PAGE + n % PAGE) * DIM
+            # one block ahead, so that the copies of a block wait for no index
+            page = tl.load(pages + bt_off + (position + BLOCK_N) // PAGE, mask=position + BLOCK_N < end, other=0)
+            # masked: 0 x NaN of a stale page would be NaN
+            kt = tl.load(k + slot[:, None] + d[None, :], mask=_cells(inside, d, DIM, BLOCK_D), other=0.0)
+            vt = tl.load(v + slot[:, None] + c[None, :], mask=_cells(inside, c, DIM, BLOCK_D), other=0.0)
+            scores = tl.dot(qt, kt.T, input_precision="ieee") * LOG2E
+            seen = (position[None, :] >= low[:, None]) & (position[None, :] < high[:, None])
+            scores = tl.where(seen, scores, float("-inf"))
+            top = tl.max(scores, 1)
+            p = tl.exp2(scores - tl.where(top == float("-inf"), 0.0, top)[:, None])
+            weighted = tl.dot(p.to(vt.dtype), vt, input_precision="ieee")
+            m, l, acc = _fold(m, l, acc, top, tl.sum(p, 1), weighted)  # noqa: E741
+        place_out = ((row * HEADS + head) * DIM)[:, None] + c[None, :]
+        tl.store(
+            out + place_out,
+            _normalised(acc, l).to(out.dtype.element_ty),
+            mask=_cells(live & (part < 0), c, DIM, BLOCK_D),
+        )
         split_row = live & (part >= 0)
         cell = part * HEADS + head
-        tl.store(part_sum + (cell * DIM)[:, None] + d[None, :], acc, mask=cells & (part >= 0)[:, None])
-        tl.store(part_norm + cell * 2, m, mask=split_row)
-        tl.store(part_norm + cell * 2 + 1, l, mask=split_row)
+        tl.store(part_sum + (cell * DIM)[:, None] + c[None, :], acc, mask=_cells(live & (part >= 0), c, DIM, BLOCK_D))
+        if tl.program_id(2) == 0:
+            tl.store(part_norm + cell * 2, m, mask=split_row)
+            tl.store(part_norm + cell * 2 + 1, l, mask=split_row)
 
 
 @triton.jit(do_not_specialize=["header"])
@@ -241,14 +245,14 @@ def _combine(
     combine = words + tl.load(words + header + 8)
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     d = tl.arange(0, BLOCK_D)
-    cells = (head < HEADS)[:, None] & (d < DIM)[None, :]
+    cells = _cells(head < HEADS, d, DIM, BLOCK_D)
     for entry in range(tl.program_id(0), tl.load(words + header + 1), tl.num_programs(0)):
         row = tl.load(combine + entry * 3)
         part = tl.load(combine + entry * 3 + 1)
         m = tl.full((BLOCK_H,), float("-inf"), tl.float32)
         l = tl.zeros((BLOCK_H,), tl.float32)  # noqa: E741
         acc = tl.zeros((BLOCK_H, BLOCK_D), tl.float32)
-        for index in range(part, part + tl.load(combine + entry * 3 + 2)):
+        for index in tl.range(part, part + tl.load(combine + entry * 3 + 2), num_stages=4):
             cell = index * HEADS + head
             sm = tl.load(part_norm + cell * 2, mask=head < HEADS, other=0.0)
             sl = tl.load(part_norm + cell * 2 + 1, mask=head < HEADS, other=0.0)

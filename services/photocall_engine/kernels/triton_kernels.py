@@ -24,15 +24,13 @@ from photocall_engine.kernels import (
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import MatmulPlan
 from photocall_engine.kernels.matmul_table import fingerprint, plan_for
-from photocall_engine.kernels.split_plan import plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kernels.triton_attention import (
     AttentionParts,
     AttentionPlan,
     AttentionTile,
     attend,
-    lay,
-    rows_of_tile,
+    plan_rows,
     tile_for,
 )
 from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
@@ -40,8 +38,6 @@ from photocall_engine.kernels.vision import GateClips, clipped
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.sizing import PART_ROOM
 from photocall_engine.words import Words
-
-MANY_ROWS = 128  # from here on there are items enough without splitting what a row sees
 
 
 class TritonKernels:
@@ -174,18 +170,11 @@ class TritonKernels:
     def plan_attention(
         self, rows: VisibleRows, shape: HeadShape, zero_slot: int, words: Words, header: int
     ) -> AttentionPlan:
-        """Many rows walk what they see, few rows share it out, as long as there is room for the parts; both give a row
-        the same bits."""
-        tile = self._tile or tile_for(shape.head_dim)
         parts = self._parts.get(shape)
         if parts is None:
             parts = AttentionParts.allocate(self._device, self._part_room, shape.heads, shape.head_dim)
             self._parts[shape] = parts
-        tile_rows = rows_of_tile(tile, shape.heads, shape.kv_heads)
-        plan = plan_splits(rows, tile_rows, tile.split, whole=len(rows.lo) >= MANY_ROWS)
-        if plan.num_parts > self._part_room:
-            plan = plan_splits(rows, tile_rows, tile.split, whole=True)
-        return lay(rows, plan, words, header, parts, tile)
+        return plan_rows(rows, shape, self._tile or tile_for(shape.head_dim), words, header, parts)
 
     def plan_again(self, plan: AttentionPlan, words: Words, header: int) -> AttentionPlan:
         words.repeat(plan.header, header, HEADER)
