@@ -75,6 +75,12 @@ def plan_splits(rows: VisibleRows, tile_rows: int, split: int, *, whole: bool) -
     )
 
 
+def count_parts(rows: VisibleRows, split: int) -> int:
+    """How many parts single splits would leave."""
+    num_splits = (rows.hi - 1) // split - rows.lo // split + 1
+    return int(num_splits[num_splits > 1].sum())
+
+
 def _same_pages(
     rows: VisibleRows, row: NDArray[np.int64], index: NDArray[np.integer], split: int
 ) -> NDArray[np.integer]:
@@ -83,22 +89,22 @@ def _same_pages(
     Sequences are compared up to the last page that any of their rows sees in the split.
     """
     key = rows.bt_off[row] + index * _FAR
+    held = np.sort(rows.pages[rows.pages > 0])
+    if not (held[1:] == held[:-1]).any():
+        return key  # no page stands in two tables
     found, member = np.unique(key, return_inverse=True)
     bt_off, of_split = found % _FAR, found // _FAR
     end = np.zeros(len(found), dtype=np.int64)
     np.maximum.at(end, member, np.minimum(rows.hi[row], (index + 1) * split))
-    first_page = bt_off + of_split * (split // PAGE_SIZE)
-    last_page = bt_off + (end - 1) // PAGE_SIZE + 1
-    pages = rows.pages
-    numbers: dict[tuple[int, bytes], int] = {}
-    number = np.fromiter(
-        (
-            numbers.setdefault((at, pages[a:b].tobytes()), len(numbers))
-            for at, a, b in zip(of_split.tolist(), first_page.tolist(), last_page.tolist(), strict=True)
-        ),
-        np.int64,
-        len(found),
-    )
+    entry = (bt_off + of_split * (split // PAGE_SIZE))[:, None] + np.arange(split // PAGE_SIZE)
+    beyond = entry >= (bt_off + (end - 1) // PAGE_SIZE + 1)[:, None]
+    read = rows.pages[np.minimum(entry, len(rows.pages) - 1)]  # [pair, pages of a split]
+    read[beyond] = -1
+    keys = np.column_stack((of_split, read))
+    order = np.lexsort(keys.T)
+    fresh = (keys[order[1:]] != keys[order[:-1]]).any(axis=1)
+    number = np.zeros(len(found), dtype=np.int64)
+    number[order[1:]] = np.cumsum(fresh)
     return number[member]
 
 

@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 
 from photocall_engine.kernels import HeadShape
-from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
+from photocall_engine.kernels.split_plan import SplitPlan, count_parts, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
@@ -95,9 +95,7 @@ def plan_rows(
     the same bits. Raises WordsFull."""
     tile_rows = rows_of_tile(tile, shape.heads, shape.kv_heads)
     many = len(rows.lo) * shape.kv_heads >= MANY
-    plan = plan_splits(rows, tile_rows, tile.block_n, whole=many)
-    if plan.num_parts > len(parts.sum):
-        plan = plan_splits(rows, tile_rows, tile.block_n, whole=True)
+    plan = plan_splits(rows, tile_rows, tile.block_n, whole=many or count_parts(rows, tile.block_n) > len(parts.sum))
     return lay(rows, plan, words, header, parts, tile, combines=not many)
 
 
