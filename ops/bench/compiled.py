@@ -26,6 +26,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from ops.bench import head_cases, kernel_cases
 from ops.bench.kernel_case import MODELS
+from photocall_engine.kernels import triton_overlap
 
 H200 = GPUTarget("cuda", 90, 32)
 SHARED_LIMIT = 227 * 1024
@@ -55,6 +56,7 @@ class Compiled:
 def main() -> int:
     """Compile every case once. Exits 1 where one needs more shared memory than there is."""
     head_cases.VOCABULARY = 1024
+    triton_overlap.on = True
     seen: set[Compiled] = set()
     for model in MODELS.values():
         for make in kernel_cases.ALL:
@@ -89,7 +91,7 @@ def _caught() -> Iterator[list[Compiled]]:
 
 
 def _compile(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
-    options = {name: kwargs.pop(name) for name in ("num_warps", "num_stages") if name in kwargs}
+    options = {name: kwargs.pop(name) for name in ("num_warps", "num_stages", "launch_pdl") if name in kwargs}
     values = dict(zip(kernel.arg_names, args, strict=False)) | kwargs
     signature, constants, attributes = {}, {}, {}
     for place, parameter in enumerate(kernel.params):

@@ -18,10 +18,12 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from photocall_engine.kernels import HeadShape
 from photocall_engine.kernels.split_plan import SplitPlan, count_parts, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
+from photocall_engine.kernels.triton_overlap import overlap
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.words import Words
@@ -131,13 +133,13 @@ def attend(q: torch.Tensor, kv: LayerKv, plan: AttentionPlan, out: torch.Tensor,
         q, kv.k, kv.v, out, parts.sum, parts.norm, words, plan.header, q.stride(0), kv.k.stride(0),
         GROUP=heads // kv_heads, TILE_ROWS=plan.tile_rows, HEADS=heads, DIM=dim, BLOCK_D=block_d, COLUMNS=columns,
         BLOCK_M=tile.block_m, BLOCK_N=tile.block_n, PAGE=PAGE_SIZE, LOG2E=_LOG2E,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, **overlap(),
     )  # fmt: skip
     if not plan.combines:
         return
     _combine[(min(programs, len(q)), triton.cdiv(heads, _COMBINE_HEADS))](
         out, parts.sum, parts.norm, words, plan.header,
-        HEADS=heads, DIM=dim, BLOCK_D=block_d, BLOCK_H=_COMBINE_HEADS, num_warps=_COMBINE_HEADS,
+        HEADS=heads, DIM=dim, BLOCK_D=block_d, BLOCK_H=_COMBINE_HEADS, num_warps=_COMBINE_HEADS, **overlap(),
     )  # fmt: skip
 
 
@@ -171,7 +173,11 @@ def _attend(
     q, k, v, out, part_sum, part_norm, words, header, q_stride, kv_stride,
     GROUP: tl.constexpr, TILE_ROWS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     COLUMNS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, PAGE: tl.constexpr, LOG2E: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     kv_head = tl.program_id(1)
     head_words = words + header
     pages = words + tl.load(head_words + 2)
@@ -239,7 +245,11 @@ def _attend(
 def _combine(
     out, part_sum, part_norm, words, header,
     HEADS: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_H: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     combine = words + tl.load(words + header + 8)
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     d = tl.arange(0, BLOCK_D)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from photocall_engine.kernels.triton_math import gelu, inverse_rms
+from photocall_engine.kernels.triton_overlap import overlap
 from photocall_engine.kv_pools import LayerKv
 from photocall_engine.rows import PAGE_SIZE
 
@@ -32,7 +34,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     block = triton.next_power_of_2(width)
     _norm[(x.shape[0], per_row)](
-        x, weight, out, x.stride(0), per_row, width, eps, BLOCK=block, num_warps=_warps(block)
+        x, weight, out, x.stride(0), per_row, width, eps, BLOCK=block, num_warps=_warps(block), **overlap()
     )  # fmt: skip
     return out
 
@@ -58,7 +60,7 @@ def norm_add(
     block = triton.next_power_of_2(width)
     _norm_add[(rows,)](
         residual, x, weight, scalar, next_weight, out, normed, x.stride(-2), x.stride(0), width, eps,
-        PARTS=parts, BLOCK=block, num_warps=_warps(block),
+        PARTS=parts, BLOCK=block, num_warps=_warps(block), **overlap(),
     )  # fmt: skip
     return out, normed
 
@@ -99,7 +101,7 @@ def turn_and_write(
         q if kv is None else kv.k, q if kv is None else kv.v, row, slot, smap,
         stacked.stride(0), 0 if kv is None else kv.k.stride(0), num_rows, eps,
         HEADS=heads, KV_HEADS=kv_heads, SHARED_V=width == heads + kv_heads, DIM=head_dim, BLOCK_H=_HEADS, BLOCK=block,
-        PAGE=PAGE_SIZE, num_warps=4,
+        PAGE=PAGE_SIZE, num_warps=4, **overlap()
     )  # fmt: skip
     return q
 
@@ -111,7 +113,7 @@ def geglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     out = torch.empty(rows, width, dtype=gate.dtype, device=gate.device)
     block = min(_WIDE, triton.next_power_of_2(width))
     _geglu[(rows, triton.cdiv(width, block))](
-        gate, up, out, gate.stride(0), up.stride(0), width, BLOCK=block, num_warps=4
+        gate, up, out, gate.stride(0), up.stride(0), width, BLOCK=block, num_warps=4, **overlap()
     )
     return out
 
@@ -130,7 +132,7 @@ def per_layer_inputs(
     out = torch.empty(rows, layers, size, dtype=projected.dtype, device=projected.device)
     _per_layer[(rows, layers)](
         projected, tokens, table, weight, out, layers, size, eps, projection_scale, table_scale, 2.0**-0.5,
-        BLOCK=triton.next_power_of_2(size), num_warps=1,
+        BLOCK=triton.next_power_of_2(size), num_warps=1, **overlap()
     )  # fmt: skip
     return out
 
@@ -143,7 +145,7 @@ def embed(
     out = torch.empty(rows, width, dtype=table.dtype, device=table.device)
     block = min(_WIDE, triton.next_power_of_2(width))
     _embed[(rows, triton.cdiv(width, block))](
-        tokens, table, soft_idx, arena, out, width, scale, BLOCK=block, num_warps=4
+        tokens, table, soft_idx, arena, out, width, scale, BLOCK=block, num_warps=4, **overlap()
     )
     return out
 
@@ -154,7 +156,7 @@ def copy_pages(pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None
     if len(src):
         block = min(_WIDE, triton.next_power_of_2(PAGE_SIZE * dim))
         _copy_pages[(len(src), count)](
-            pool, src, dst, pool.stride(0), SIZE=PAGE_SIZE * dim, BLOCK=block, num_warps=4
+            pool, src, dst, pool.stride(0), SIZE=PAGE_SIZE * dim, BLOCK=block, num_warps=4, **overlap()
         )  # fmt: skip
 
 
@@ -163,7 +165,10 @@ def _warps(block: int) -> int:
 
 
 @triton.jit
-def _norm(x, weight, out, x_stride, per_row, width, eps, BLOCK: tl.constexpr):
+def _norm(x, weight, out, x_stride, per_row, width, eps, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row, part = tl.program_id(0), tl.program_id(1)
     n = tl.arange(0, BLOCK)
     inside = n < width
@@ -177,8 +182,11 @@ def _norm(x, weight, out, x_stride, per_row, width, eps, BLOCK: tl.constexpr):
 @triton.jit(do_not_specialize=["part_stride"])
 def _norm_add(
     residual, x, weight, scalar, next_weight, out, normed, x_stride, part_stride, width, eps,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, BLOCK)
     inside = n < width
@@ -206,8 +214,11 @@ def _norm_add(
 def _turn_and_write(
     stacked, q_norm, k_norm, cos, sin, q, k_pool, v_pool, rows, slots, smap, row_stride, pool_stride, num_rows, eps,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARED_V: tl.constexpr, DIM: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK: tl.constexpr, PAGE: tl.constexpr,
+    BLOCK: tl.constexpr, PAGE: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     HALF: tl.constexpr = DIM // 2
     entry = tl.program_id(0)
     row = tl.load(rows + entry).to(tl.int64)
@@ -258,7 +269,10 @@ def _turn_and_write(
 
 
 @triton.jit
-def _geglu(gate, up, out, gate_stride, up_stride, width, BLOCK: tl.constexpr):
+def _geglu(gate, up, out, gate_stride, up_stride, width, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = n < width
@@ -270,8 +284,11 @@ def _geglu(gate, up, out, gate_stride, up_stride, width, BLOCK: tl.constexpr):
 @triton.jit
 def _per_layer(
     projected, tokens, table, weight, out, layers, size, eps, projection_scale, table_scale, last_scale,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row, layer = tl.program_id(0).to(tl.int64), tl.program_id(1)
     n = tl.arange(0, BLOCK)
     inside = n < size
@@ -285,7 +302,10 @@ def _per_layer(
 
 
 @triton.jit
-def _embed(tokens, table, soft_idx, arena, out, width, scale, BLOCK: tl.constexpr):
+def _embed(tokens, table, soft_idx, arena, out, width, scale, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = n < width
@@ -297,7 +317,10 @@ def _embed(tokens, table, soft_idx, arena, out, width, scale, BLOCK: tl.constexp
 
 
 @triton.jit
-def _copy_pages(pool, src, dst, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+def _copy_pages(pool, src, dst, stride, SIZE: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     base = pool + tl.program_id(1).to(tl.int64) * stride
     source = base + tl.load(src + tl.program_id(0)).to(tl.int64) * SIZE
     target = base + tl.load(dst + tl.program_id(0)).to(tl.int64) * SIZE

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_table import Form
 from photocall_engine.kernels.triton_math import softcapped
 from photocall_engine.kernels.triton_matmul import _descriptors_hold, _widened
+from photocall_engine.kernels.triton_overlap import overlap
 
 BLOCK_N = 128  # columns of a tile: part of what a row's bits depend on
 _BLOCK_K = 64
@@ -81,10 +83,10 @@ def pick(
         TensorDescriptor.from_tensor(weight, [BLOCK_N, _BLOCK_K]) if described else weight,
         scale, allowed, top, first, total, m, n, k, hidden.stride(0), weight.stride(0), cap, tiles,
         DESCRIBED=described, FLAT=tile.flat, BLOCK_M=tile.block_m, BLOCK_N=BLOCK_N, BLOCK_K=_BLOCK_K,
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, **overlap(),
     )  # fmt: skip
     _best_of_tiles[(m,)](
-        top, first, total, token, logprob, n, across, BLOCK=triton.next_power_of_2(across), num_warps=4
+        top, first, total, token, logprob, n, across, BLOCK=triton.next_power_of_2(across), num_warps=4, **overlap()
     )
     return token, logprob
 
@@ -98,7 +100,11 @@ def tile_for(rows: int) -> PickTile:
 def _tiles(
     x, weight, scale, allowed, top_out, first_out, total_out, m, n, k, x_stride, w_stride, cap, tiles,
     DESCRIBED: tl.constexpr, FLAT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     down = tl.cdiv(m, BLOCK_M)
     across = tl.cdiv(n, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
@@ -136,7 +142,12 @@ def _tiles(
 
 
 @triton.jit
-def _best_of_tiles(top, first, total, token, logprob, n, across, BLOCK: tl.constexpr):
+def _best_of_tiles(
+    top, first, total, token, logprob, n, across, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr
+):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, BLOCK)
     inside = i < across
