@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 
 # isort: split
 from photocall_engine.kernels.fp8 import Fp8Weight
-from photocall_engine.kernels.matmul_table import Form
+from photocall_engine.kernels.matmul_plan import Form
 from photocall_engine.kernels.reference import ROW_TILE, ReferenceKernels
 from photocall_engine.kernels.triton_pick import BLOCK_N, FEW, MANY, SOME, pick, tile_for
 

@@ -118,7 +118,7 @@ def _multiply(
     tile = plan.tile(m)
     block_n = tile.block_n // 2 if end == _End.PAIR else tile.block_n
     tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, block_n) * (plan.splits if apart else 1)
-    tma = plan.form == "tma" and _descriptor_holds(x) and _descriptor_holds(values)
+    tma = plan.form == "tma" and descriptor_holds(x) and descriptor_holds(values)
     _product[(min(programs, tiles) if tile.walk != "no" else tiles,)](
         TensorDescriptor.from_tensor(x, [tile.block_m, tile.block_k]) if tma else x,
         TensorDescriptor.from_tensor(values, [block_n, tile.block_k]) if tma else values,
@@ -131,7 +131,7 @@ def _multiply(
     )  # fmt: skip
 
 
-def _descriptor_holds(matrix: torch.Tensor) -> bool:
+def descriptor_holds(matrix: torch.Tensor) -> bool:
     """A tensor descriptor needs 16-byte aligned rows."""
     return matrix.data_ptr() % 16 == 0 and matrix.stride(0) * matrix.element_size() % 16 == 0
 
@@ -166,7 +166,7 @@ def _load(
 
 
 @triton.jit
-def _widened(b, dtype: tl.constexpr):
+def widened(b, dtype: tl.constexpr):
     """8-bit values in the other operand's type; anything else as it is."""
     return b if b.dtype == dtype else b.to(tl.float32).to(dtype)
 
@@ -203,25 +203,25 @@ def _tile(
             a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = _load(weight, w_stride, column, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
             c = _load(weight, w_stride, column + n, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
-            up = tl.dot(a, _widened(c, a.dtype).T, up, input_precision="ieee")
+            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
+            up = tl.dot(a, widened(c, a.dtype).T, up, input_precision="ieee")
     elif APART:
         for block in range(split * split_blocks, tl.minimum((split + 1) * split_blocks, last)):
             a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
+            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
     elif SPLITS == 1:
         for block in range(last):
             a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, _widened(b, a.dtype).T, total, input_precision="ieee")
+            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
     else:
         for part in range(SPLITS):
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for block in range(part * split_blocks, tl.minimum((part + 1) * split_blocks, last)):
                 a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
                 b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-                acc = tl.dot(a, _widened(b, a.dtype).T, acc, input_precision="ieee")
+                acc = tl.dot(a, widened(b, a.dtype).T, acc, input_precision="ieee")
             total = total + acc
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)

@@ -20,9 +20,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from photocall_engine.kernels.fp8 import Fp8Weight
-from photocall_engine.kernels.matmul_table import Form
+from photocall_engine.kernels.matmul_plan import Form
 from photocall_engine.kernels.triton_math import softcapped
-from photocall_engine.kernels.triton_matmul import _descriptors_hold, _widened
+from photocall_engine.kernels.triton_matmul import descriptor_holds, widened
 from photocall_engine.kernels.triton_overlap import overlap
 
 BLOCK_N = 128  # columns of a tile: part of what a row's bits depend on
@@ -77,7 +77,7 @@ def pick(
     first = torch.empty(m, across, dtype=torch.int32, device=hidden.device)
     tile = tile or tile_for(m)
     tiles = triton.cdiv(m, tile.block_m) * across
-    described = form == "tma" and _descriptors_hold(hidden) and _descriptors_hold(weight)
+    described = form == "tma" and descriptor_holds(hidden) and descriptor_holds(weight)
     _tiles[(min(tile.programs * processors, tiles),)](
         TensorDescriptor.from_tensor(hidden, [tile.block_m, _BLOCK_K]) if described else hidden,
         TensorDescriptor.from_tensor(weight, [BLOCK_N, _BLOCK_K]) if described else weight,
@@ -124,7 +124,7 @@ def _tiles(
                 last_row, last_id = tl.minimum(rows, m - 1).to(tl.int64), tl.minimum(ids, n - 1).to(tl.int64)
                 a = tl.load(x + last_row[:, None] * x_stride + at[None, :], mask=inside[None, :], other=0.0)
                 b = tl.load(weight + last_id[:, None] * w_stride + at[None, :], mask=inside[None, :], other=0.0)
-            values = tl.dot(a, _widened(b, a.dtype).T, values, input_precision="ieee")
+            values = tl.dot(a, widened(b, a.dtype).T, values, input_precision="ieee")
         if scale is not None:
             values = values * tl.load(scale + ids, mask=ids < n, other=0.0)[None, :]
         if cap is not None:
