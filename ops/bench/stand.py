@@ -17,6 +17,7 @@ import torch
 
 from ops.bench.prompts import Prompts, write_tokenizer
 from ops.bench.random_weights import SHAPES, random_checkpoint
+from photocall.settings import STEP_ROWS
 from photocall_engine import kernels as kernel_choice
 from photocall_engine.calibration import Calibration
 from photocall_engine.edges import Answered, EngineRequest, Outcome
@@ -47,7 +48,7 @@ class Sizes:
     batches: tuple[int, ...] = (1, 16, 64, 256)  # texts decoded together
     prompt: int = 128
     out: int = 128
-    rows: int = 2048  # of one forward, and of one step's plan
+    rows: int = STEP_ROWS["cuda"]  # of one forward, and of one step's plan
 
 
 SIZES = {

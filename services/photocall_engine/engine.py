@@ -48,6 +48,7 @@ __all__ = ["Answered", "Cancelled", "Engine", "EngineRequest", "HandedBack", "In
 
 log = logging.getLogger(__name__)
 
+TAKEN_AT_ONCE = 8  # requests, between two looks at how much they fill
 IDLE_WAIT_S = 0.2  # longest wait for a first request before cancellations and `stop` are looked at again
 
 
@@ -157,20 +158,30 @@ class Engine:
         self.tell()
 
     def _take(self, wait_s: float) -> None:
-        """Compose new requests, as many as there is room for; a bad one is refused here and hurts nobody."""
-        limit = max(0, 2 * self.scheduler.limits.max_requests - len(self._by_id))
-        if not limit:
-            return
-        for origin in self._intake.take(limit, wait_s):
-            try:
-                request = self.composer.compose(origin)
-            except PhotocallError as error:
-                self._outlet.publish(origin, Refused(error.code, error.message, error.data))
-            except Exception:
-                log.exception("job %s cannot be composed", origin.job_id)
-                self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
-            else:
-                self._join(request)
+        """Compose new requests, as many as there is room for, a few at a time until they fill two steps: while the
+        device waits for its first step, nothing is composed that it cannot begin with."""
+        limits = self.scheduler.limits
+        rows = 0
+        while rows < 2 * limits.token_budget and (room := 2 * limits.max_requests - len(self._by_id)) > 0:
+            taken = self._intake.take(min(room, TAKEN_AT_ONCE), wait_s)
+            if not taken:
+                return
+            rows += sum([self._compose(origin) for origin in taken])
+            wait_s = 0.0
+
+    def _compose(self, origin: EngineRequest) -> int:
+        """A new request joins; a bad one is refused here and hurts nobody. Its rows, were none of them cached."""
+        try:
+            request = self.composer.compose(origin)
+        except PhotocallError as error:
+            self._outlet.publish(origin, Refused(error.code, error.message, error.data))
+        except Exception:
+            log.exception("job %s cannot be composed", origin.job_id)
+            self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
+        else:
+            self._join(request)
+            return request.input_tokens
+        return 0
 
     def _join(self, request: Request) -> None:
         """It takes part from the next step on."""

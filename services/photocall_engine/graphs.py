@@ -22,8 +22,11 @@ from photocall_engine.words import Words, WordsFull
 
 log = logging.getLogger(__name__)
 
-READ_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-ROW_BUCKETS = (*READ_BUCKETS, 384, 512, 768, 1024, 1536, 2048)
+READ_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+ROW_BUCKETS = (
+    *(1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048),
+    *(2560, 3072, 4096, 6144, 8192),
+)
 WORDS = 1 << 20
 _FEW = 64  # smaller buckets have no room for extra writes: those of a batch that has any go to a larger one
 

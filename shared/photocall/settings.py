@@ -25,8 +25,8 @@ DAY_S = 86_400
 # What one step holds where nobody says otherwise. On the CPU the tower takes as long as many steps of answers, so one
 # typical picture. On a GPU a row is cheapest in the largest step, and a picture's tower pass costs a fraction of its
 # rows, so a step may be full of new pictures.
-STEP_ROWS = {"cpu": 1536, "cuda": 2048}
-STEP_SOFT_TOKENS = {"cpu": 140, "cuda": 2048}
+STEP_ROWS = {"cpu": 1536, "cuda": 4096}
+STEP_SOFT_TOKENS = {"cpu": 140, "cuda": 4096}
 
 
 class SettingsError(Exception):
@@ -314,7 +314,7 @@ class EngineSettings(SharedSettings):
         "share of the GPU's memory that may be full once the engine runs",
     )
     kv_bytes: int = setting("PHOTOCALL_KV_BYTES", 1024 * MIB, integer(MIB), "bytes of K/V on the CPU")
-    max_rows: int = setting("PHOTOCALL_MAX_ROWS", 2048, integer(1136), "rows of one forward at most")
+    max_rows: int = setting("PHOTOCALL_MAX_ROWS", 4096, integer(1136), "rows of one forward at most")
     token_budget: int = setting(  # `from_env` puts the device's for 0; likewise below
         "PHOTOCALL_TOKEN_BUDGET",
         0,

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from photocall_engine.graphs import Graphs, null_batch
+from photocall_engine import graphs as graphs_file
+from photocall_engine.graphs import READ_BUCKETS, Graphs, null_batch
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.reads import Reads
 from photocall_engine.row_buffers import RowBuffers, RowShape
@@ -100,9 +101,16 @@ def test_a_bucket_takes_tokens_that_were_just_picked(runner: TorchRunner) -> Non
     assert graphs.replays == 4
 
 
+@pytest.fixture
+def few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner of these tests has fewer rows than the largest bucket of reads."""
+    monkeypatch.setattr(graphs_file, "READ_BUCKETS", READ_BUCKETS[: READ_BUCKETS.index(256) + 1])
+
+
+@pytest.mark.usefixtures("few_reads")
 def test_the_smallest_bucket_that_holds_a_batch(runner: TorchRunner) -> None:
     graphs = with_graphs(runner)
-    assert graphs.row_buckets == (16, 32, 64, 128, 256, 304)  # multiples of the reference's tile, up to max_rows
+    assert graphs.row_buckets == (16, 32, 64, 128, 192, 256, 304)  # multiples of the reference's tile, up to max_rows
     shapes = [graphs.shape_of(batch) for batch in batches(runner)]
     assert [shape and (shape.rows, shape.reads) for shape in shapes] == [
         (64, 0),
@@ -117,6 +125,7 @@ def test_the_smallest_bucket_that_holds_a_batch(runner: TorchRunner) -> None:
     assert every_row is None, "more reads than the largest bucket of reads"
 
 
+@pytest.mark.usefixtures("few_reads")
 def test_what_finds_no_bucket_runs_without(runner: TorchRunner) -> None:
     """Too many reads, or more words than the buffers hold: the plain forward answers, with the same bits."""
     long = prompt(Pager(runner), 290)

@@ -86,7 +86,7 @@ def test_a_bad_value_is_refused_by_name(cls: type[SharedSettings], variable: str
     assert str(refused.value).startswith(f"{variable}={value!r}: expected ")
 
 
-@pytest.mark.parametrize(("device", "rows", "soft_tokens"), [("cpu", 1536, 140), ("cuda", 2048, 2048)])
+@pytest.mark.parametrize(("device", "rows", "soft_tokens"), [("cpu", 1536, 140), ("cuda", 4096, 4096)])
 def test_a_step_is_as_large_as_the_device_wants(device: str, rows: int, soft_tokens: int) -> None:
     settings = EngineSettings.from_env({"PHOTOCALL_DEVICE": device})
     assert (settings.token_budget, settings.encode_budget) == (rows, soft_tokens)
