@@ -163,11 +163,12 @@ class Engine:
         limits = self.scheduler.limits
         rows = 0
         while rows < 2 * limits.token_budget and (room := 2 * limits.max_requests - len(self._by_id)) > 0:
-            taken = self._intake.take(min(room, TAKEN_AT_ONCE), wait_s)
-            if not taken:
-                return
+            asked = min(room, TAKEN_AT_ONCE)
+            taken = self._intake.take(asked, wait_s)
             rows += sum([self._compose(origin) for origin in taken])
             wait_s = 0.0
+            if len(taken) < asked:
+                return
 
     def _compose(self, origin: EngineRequest) -> int:
         """A new request joins; a bad one is refused here and hurts nobody. Its rows, were none of them cached."""

@@ -511,3 +511,16 @@ def test_the_step_on_its_way_is_settled_before_the_rest_is_handed_back(tokenizer
     assert {job_id: type(outcome) for job_id, outcome in made.outcomes.items()} == {"two": Answered, "nine": HandedBack}
     made.engine.check()
     assert not made.engine.step(take=False)
+
+
+def test_a_step_begins_before_everything_that_waits_is_composed(tokenizer: ChatTokenizer) -> None:
+    """Two steps' worth is taken, and no more until the next step is planned; all are answered in the end."""
+    made = bench(tokenizer, max_requests=64, num_pages=512, sliding_pages=400)
+    for i in range(60):
+        made.ask(f"job{i}", f"state {i}: " + "word " * 20, Noul("q", "Is it?"))
+    composed = made.engine.composer.compose(made.incoming[0])
+    made.step()
+    assert 8 * composed.input_tokens > 2 * made.token_budget
+    assert len(made.incoming) == 60 - 8 - 8, "for a step, and for the one ahead of it"
+    made.run()
+    assert len(made.outcomes) == 60
