@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import redis
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 FIELD = b"m"
 DEAD_LIMIT = 1000
 LEFT_FOR_NEWER_S = 60.0
+DECODED = 512  # of the last events, and none over DECODED_BYTES: 2 MiB at most
+DECODED_BYTES = 4096
 
 Entry: TypeAlias = tuple[bytes, Mapping[bytes, bytes]]
 
@@ -47,15 +50,22 @@ class AsyncEvents:
         self._wire = wire
         self._event_limit = event_limit
         self._reads = Together(client)
+        # An event is read by everyone who follows its job, and by those who follow its session.
+        self._decoded = lru_cache(DECODED)(wire.decode)
 
     async def read(self, stream: str, after: str = "0", limit: int = 100) -> list[Event]:
-        """Events behind `after`, oldest first. Entries that cannot be read are counted and removed."""
+        """Events behind `after`, oldest first. Entries that cannot be read are counted and removed.
+
+        Readers of the same entry are given the same envelope, which none may change.
+        """
         start = "-" if after == "0" else f"({after}"
         entries = await self._reads.ask("XRANGE", stream, start, "+", "COUNT", limit)
         found = []
         for entry_id, values in entries:
             try:
-                found.append(Event(entry_id.decode(), self._wire.decode(values.get(FIELD, b""))))
+                data = values.get(FIELD, b"")
+                decode = self._decoded if len(data) <= DECODED_BYTES else self._wire.decode
+                found.append(Event(entry_id.decode(), decode(data)))
             except (BadSignature, UnknownVersion, MalformedMessage) as error:
                 await cast(Any, self._redis.hincrby(keys.COUNTERS, counter(error), 1))
                 await cast(Any, self._redis.xdel(stream, entry_id))

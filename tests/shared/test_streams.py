@@ -46,6 +46,36 @@ def test_events_behind_an_id(redis_client: redis.Redis, redis_server: RedisServe
     assert cast(Progress, read(redis_server)[2].envelope.message).done == 2
 
 
+def test_an_event_is_decoded_once_for_all_who_read_it(
+    redis_client: redis.Redis, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by its place in the stream, but by its bytes: a changed one is looked at anew."""
+    decoded = []
+    decode = Wire.decode
+
+    def counted(self: Wire, data: bytes) -> Any:
+        decoded.append(data)
+        return decode(self, data)
+
+    monkeypatch.setattr(Wire, "decode", counted)
+    small, large = progress(1), WIRE.encode(Progress("j1", "x" * 5000, 1, 9))
+    for stream in (keys.events("j1"), keys.session_events("s1")):
+        add(redis_client, small, stream)
+        add(redis_client, large, stream)
+
+    async def scenario() -> list[Event]:
+        client = connect_async(redis_server.url)
+        events = AsyncEvents(client, WIRE)
+        found = [await events.read(keys.events("j1")) for _ in range(4)]
+        found.append(await events.read(keys.session_events("s1")))
+        await client.aclose()
+        return [page[0] for page in found]
+
+    found = asyncio.run(scenario())
+    assert all(event.envelope is found[0].envelope for event in found)
+    assert sorted(decoded) == sorted([small] + 5 * [large])
+
+
 def test_events_that_cannot_be_read_are_counted_once(redis_client: redis.Redis, redis_server: RedisServer) -> None:
     add(redis_client, b"rubbish")
     good = add(redis_client, progress(1))
