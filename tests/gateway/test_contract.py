@@ -38,10 +38,10 @@ Provoke = Callable[[TestClient, FakeBackend], Any]
 
 @pytest.fixture
 def guarded(settings: GatewaySettings, tmp_path: Path) -> Iterator[TestClient]:
-    """The app with one API key, one place in its queue and a short wait."""
+    """The app with one API key and one place in its queue."""
     file = tmp_path / "keys"
     file.write_text(f"ann:{hashlib.sha256(KEY.encode()).hexdigest()}\n")
-    changed = replace(settings, api_keys=file, sync_wait_s=0.3)
+    changed = replace(settings, api_keys=file)
     with TestClient(create_app(changed, replace(POLICY, max_jobs=1)), base_url="http://localhost") as found:
         yield found
 
@@ -68,7 +68,7 @@ def rate_limited(client: TestClient, backend: FakeBackend) -> Any:
 
 def overloaded(client: TestClient, backend: FakeBackend) -> Any:
     backend.hold.set()
-    post(client, TEXT)
+    assert client.post("/v1/jobs", json=TEXT, headers={"authorization": f"Bearer {KEY}"}).status_code == 202
     return post(client, {**TEXT, "state": "Another."})
 
 
