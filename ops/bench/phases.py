@@ -84,7 +84,7 @@ def watching(engine: Engine, runner: ModelRunner, device: torch.device) -> Itera
     """Keep time while the block runs. Between steps only."""
     phases = Phases(device)
     parts: list[tuple[Any, str, bool]] = [(engine.composer, "compose", False), (engine, "tell", False)]
-    parts += [(engine.scheduler, "plan", False), (engine.scheduler, "account", False)]
+    parts += [(engine.scheduler, name, False) for name in ("plan", "advance", "account")]
     names = [name for name in dir(type(runner)) if not name.startswith("_") and callable(getattr(runner, name))]
     parts += [(runner, name, True) for name in names if name != "load"]
     for owner, name, on_device in parts:

@@ -1,7 +1,8 @@
 """The same requests asked in different company: every answer must be the same to the last bit.
 
-At a public checkpoint's shape with random weights: all at once, one at a time, again from the prefix cache, in small
-steps, and each of these without captured graphs and with them. Says which answers differ, and from what.
+At a public checkpoint's shape with random weights: all at once, with and without a step ahead, one at a time, again
+from the prefix cache, in small steps, and each of these without captured graphs and with them. Says which answers
+differ, and from what.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def compare(shape: str, device: str, count: int) -> dict[str, Any]:
     """How many answers of each way differ from those of the first, and examples."""
     sizes = SIZES[shape]
     runner = make_runner(shape, device, "invariant", sizes)
+    runner.overlaps = True  # on a CPU too
     chunk = min(CHUNK, sizes.rows // 2)
     found: dict[str, dict[str, Any]] = {}
     graphs = False
@@ -50,6 +52,10 @@ def compare(shape: str, device: str, count: int) -> dict[str, Any]:
         suffix = ", graphs" if with_graphs else ""
         stand = _stand(shape, device, sizes, runner)
         found[f"together{suffix}"] = _asked(stand, _requests(stand, count))
+        runner.overlaps = False  # each step is planned when the last one's values are there
+        stand = _stand(shape, device, sizes, runner)
+        found[f"without a step ahead{suffix}"] = _asked(stand, _requests(stand, count))
+        runner.overlaps = True
         stand = _stand(shape, device, sizes, runner)
         found[f"cached{suffix}"] = _asked(stand, _requests(stand, count), twice=True)
         stand = _stand(shape, device, sizes, runner)
@@ -82,7 +88,7 @@ def _requests(stand: Stand, count: int) -> list[EngineRequest]:
         pictured = number % 3 != 2
         prefix = (prompts.num_soft if pictured else 0) + 40 + 13 * (number % 7)
         questions = tuple(prompts.yes_or_no(sizes.own + i) for i in range(1 + number % 4))
-        words = (prompts.words(sizes.own, 4),) if number % 5 == 0 else ()
+        words = (prompts.words(sizes.own, 12),) if number % 5 == 0 else ()
         image = prompts.picture() if pictured else None
         made.append(prompts.request(prompts.state(prefix, pictured=pictured), questions + words, image))
     return made

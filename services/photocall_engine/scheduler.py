@@ -1,7 +1,8 @@
 """Scheduler: who runs in the next step. Four beats: admit, plan, advance, account.
 
 Charter. Policy only: no tensors, no model, no queue, no clock of its own. Nothing is added here that the answer to "who
-runs next, on which pages" does not need; what rows look like is `steps.py`, what answers mean is `readout.py`.
+runs next, on which pages" does not need; what rows look like is `steps.py`, what a step has done is `progress.py`, what
+answers mean is `readout.py`.
 
 Whose turn it is to enter, `waiting.py` says, and whether there is room, `room.py`. Once admitted, a request keeps its
 seniority, and pages are taken from the youngest for the oldest: the oldest can always run (`Limits` refuses what could
@@ -13,7 +14,6 @@ again. One that could fill whole steps alone leaves a share of each to those beh
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
@@ -21,6 +21,7 @@ from operator import attrgetter
 from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
+from photocall_engine.progress import Progress
 from photocall_engine.readout import Floats
 from photocall_engine.room import Room
 from photocall_engine.rows import PAGE_SIZE
@@ -28,6 +29,7 @@ from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Draft, Part, Step
 from photocall_engine.waiting import WaitingLine
+from photocall_engine.wants import has_more, rows_wanted, smallest_piece
 
 _RANK = attrgetter("rank")
 SHARE = 4  # of a step, one part in so many goes to those behind a request that could fill it alone
@@ -43,6 +45,7 @@ class Scheduler:
         self.soft = soft
         self._room = Room(limits, pages, cache)
         self.waiting = WaitingLine()
+        self._progress = Progress(limits, cache, soft, self.waiting)
         self.running: dict[Request, None] = {}  # in the order of admission
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
         self._admissions = 0
@@ -76,7 +79,7 @@ class Scheduler:
             return True
         half = self.limits.token_budget // 2
         for request in chain(self.running, self.waiting):
-            half -= _wants(request, half)
+            half -= rows_wanted(request, half)
             if half <= 0:
                 return True
         return False
@@ -95,13 +98,14 @@ class Scheduler:
         for place, request in enumerate(running, 1):
             if not (draft.left and others):
                 break
-            if request in others and request in self.running and _has_more(draft, request):
+            if request in others and request in self.running and has_more(draft, request):
                 kept = self._share_of_those_behind(draft, request, running[place:])
                 draft.left -= kept
                 self._plan_prompt(draft, request)
                 draft.left += kept
         if not draft.parts:
-            self._unpin(draft.pictures)
+            for key in draft.pictures:
+                self.soft.unpin(key)
             for key, _, _ in draft.encode:
                 self.soft.forget(key)
             return None
@@ -144,7 +148,7 @@ class Scheduler:
         """One row for everyone who is decoding, except rows that the oldest needs to get on with its prompt. Returns
         those who may have other rows."""
         others = set()
-        kept = self._smallest_piece(running[0]) if running else 0
+        kept = smallest_piece(running[0], self.limits.bidirectional) if running else 0
         for request in running:
             if request.prefix.remaining:
                 others.add(request)
@@ -157,30 +161,20 @@ class Scheduler:
                     others.add(request)
         return others
 
-    def _smallest_piece(self, request: Request) -> int:
-        """Rows without which the request's prompt does not move: a picture that cannot be cut, else one."""
-        prefix = request.prefix
-        first = prefix if prefix.remaining else next((s for _, s in request.pending()), None)
-        if first is None or first.decoding:
-            return 0
-        position = first.position
-        spans = first.spans if self.limits.bidirectional else ()
-        return next((span.end - span.start for span in spans if span.start == position), 1)
-
     def _share_of_those_behind(self, draft: Draft, request: Request, behind: list[Request]) -> int:
         """Rows that a request of more than a whole step leaves to younger ones of its class, as far as they want any.
 
         Without it a thousand questions keep everybody else waiting until the last of them.
         """
         budget = self.limits.token_budget
-        if not behind or _wants(request, budget + 1) <= budget:
+        if not behind or rows_wanted(request, budget + 1) <= budget:
             return 0
-        share = min(draft.left // SHARE, draft.left - self._smallest_piece(request))
+        share = min(draft.left // SHARE, draft.left - smallest_piece(request, self.limits.bidirectional))
         wanted = 0
         for other in behind:
             if wanted >= share or other.origin.priority != request.origin.priority:
                 break
-            wanted += _wants(other, share)
+            wanted += rows_wanted(other, share)
         return max(0, min(share, wanted))
 
     def _plan_prompt(self, draft: Draft, request: Request) -> None:
@@ -283,13 +277,7 @@ class Scheduler:
             draft.remove(sequence)
         sequence.table.release()
         sequence.computed = 0
-        self._release_tail_source(sequence)
-
-    def _release_tail_source(self, sequence: Sequence) -> None:
-        if sequence.tail_source is not None:
-            self.pages.release_window([sequence.tail_source])
-            self.pages.release([sequence.tail_source])
-            sequence.tail_source = None
+        sequence.release_tail_source()
 
     def _seniority(self, request: Request) -> tuple[bool, bool, int]:
         suspect = bool(self._suspects) and request is self._suspects[0]
@@ -303,64 +291,12 @@ class Scheduler:
 
     def advance(self, step: Step) -> None:
         """The step was issued: from here on all is planned as if it had run. Its values are still to come."""
-        self._unpin(step.pinned)
-        served = Counter[str]()
-        for part in step.parts:
-            sequence, end = part.sequence, part.end
-            sequence.computed += part.rows
-            served[part.request.origin.owner] += part.rows
-            if part.branch is None:
-                self._cache_rows(part, step.number)
-            sequence.table.advance(end)
-        self.waiting.serve(served)
-        for pick, row in enumerate(step.asked.reads.greedy.tolist()):
-            part = step.readers[row]
-            assert part.branch is not None, "nothing is read at the end of a prefix"
-            part.branch.expect(part.sequence, pick)
-        for request in step.requests:
-            self._release_prefix(request)
-
-    def _cache_rows(self, part: Part, step: int) -> None:
-        """Whoever has the same prefix finds it from now on."""
-        request, prefix = part.request, part.sequence
-        checkpoints = request.checkpoints(part.end - part.rows, part.end, self.limits.bidirectional)
-        self.cache.insert(request.keys, prefix.table.pages, part.end, checkpoints, step)
-        self._release_tail_source(prefix)
-
-    def _release_prefix(self, request: Request) -> None:
-        """Once every question has begun, the prefix lives on in their block tables and in the cache."""
-        prefix = request.prefix
-        if prefix.table.pages and not prefix.remaining and all(b.done or b.base.computed for b in request.branches):
-            prefix.table.release()
+        self._progress.advance(step)
 
     def account(self, step: Step, values: Iterable[Floats], now: float) -> list[Request]:
         """The step has run; `values` is what its readers read, in their order. Returns those done or in error, who
-        have left. What was run for somebody who needs it no more counts for nothing."""
-        counted: set[Request] = set()
-        for part in step.parts:
-            if part.counts:
-                part.request.usage.add(part.rows, part.prompt_rows)
-                counted.add(part.request)
-        for request in counted:
-            request.usage.steps += 1
-        ended: dict[Request, None] = {}
-        for part, value in zip(step.readers, values, strict=True):
-            request, branch = part.request, part.branch
-            if request.left or request.error is not None or not part.awaited:
-                continue
-            assert branch is not None, "nothing is read at the end of a prefix"
-            try:
-                branch.take(part.sequence, value)
-            except Exception as error:  # a reader's defect is one request's, never its neighbours'
-                request.error = error
-            if branch.done or request.error is not None:
-                ended[request] = None
-        for request in step.requests:
-            if request.times.prefilled is None and all(branch.begun for branch in request.branches):
-                request.times.prefilled = now
-        done = [request for request in ended if request.done or request.error is not None]
-        for request in ended:
-            self._release_prefix(request)
+        have left."""
+        done = self._progress.account(step, values, now)
         for request in done:
             self.drop(request)
         return done
@@ -394,10 +330,6 @@ class Scheduler:
                 self._suspects.append(request)
         return failed
 
-    def _unpin(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self.soft.unpin(key)
-
     def check(self) -> None:
         """Every invariant of pages and arena; PageError or AssertionError names what is broken. Between steps."""
         sequences = [sequence for request in self.requests() for sequence in request.sequences()]
@@ -409,24 +341,3 @@ class Scheduler:
         )
         self.soft.check()
         assert not self.soft.pinned, "a picture stayed pinned after its step"
-
-
-def _has_more(draft: Draft, request: Request) -> bool:
-    """Whether it could have rows beside those it has been given."""
-    if request.prefix.remaining:
-        return True
-    for branch in request.branches:
-        for sequence in branch.pending():
-            if sequence not in draft.parts:
-                return True
-    return False
-
-
-def _wants(request: Request, most: int) -> int:
-    """Rows it could have in a step now; counted up to `most` only."""
-    rows = request.prefix.remaining
-    for _, sequence in request.pending():
-        if rows >= most:
-            break
-        rows += sequence.remaining
-    return rows

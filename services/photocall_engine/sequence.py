@@ -95,6 +95,12 @@ class Sequence:
         self.path = path
         self.read = read
 
+    def release_tail_source(self) -> None:
+        """It is copied, or will not be."""
+        if self.tail_source is not None:
+            self.table.unhold(self.tail_source)
+            self.tail_source = None
+
     def forget_expected(self) -> None:
         """The steps that would have picked them do not count."""
         del self.tokens[self.known :]

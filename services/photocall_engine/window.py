@@ -75,6 +75,11 @@ class BlockTable:
         self.pages = []
         self.window_start = 0
 
+    def unhold(self, page: int) -> None:
+        """Give up a hold and a window hold on a page that is not the table's."""
+        self._pool.release_window([page])
+        self._pool.release([page])
+
     @property
     def windowed(self) -> list[int]:
         """The pages whose sliding page this sequence holds."""
