@@ -1,7 +1,7 @@
 # Every target is one call of ops/dev.py (standard library only); without make: python3 ops/dev.py demo
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help demo up down logs status test check docs bench eval-mini stack-test clean
+.PHONY: help demo up down logs status test check docs bench eval-mini stack-test chaos clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F' ## ' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ eval-mini: ## measure models/mini on held-out questions through the engine
 
 stack-test: ## bring up docker-compose.yml on a real Docker Engine, break it, ask it, take it down
 	@$(PYTHON) ops/dev.py stack-test
+
+chaos: ## kill -9 everything once under load and audit what is left (SEED=n; DURATION=3600 for an hour)
+	@$(PYTHON) ops/dev.py chaos
 
 clean: ## stop everything and delete .venv, all state and all caches
 	@$(PYTHON) ops/dev.py clean

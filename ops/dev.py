@@ -181,6 +181,12 @@ def stack_test(arguments: list[str]) -> int:
     return run_in_venv(["-m", "ops.stack_test", *arguments])
 
 
+def chaos(arguments: list[str]) -> int:
+    """The crash matrix; SEED and DURATION are variables."""
+    set_up(RUN_EXTRAS)
+    return run_in_venv(["-m", "ops.chaos", *arguments])
+
+
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "demo": demo,
     "up": up,
@@ -193,6 +199,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench": bench,
     "eval-mini": eval_mini,
     "stack-test": stack_test,
+    "chaos": chaos,
     "clean": clean,
 }
 

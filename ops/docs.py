@@ -34,6 +34,7 @@ FOLDERS = {
     "services/photocall_engine/kernels": "the operations of a layer",
     "ops": "commands",
     "ops/bench": "benchmarks",
+    "ops/chaos": "everything killed, and what is left audited",
     "ops/gpu": "a machine with a GPU, measured",
     "ops/train": "how models/mini was made",
 }

@@ -191,8 +191,9 @@ def serve(settings: EngineSettings, model: Model) -> None:
     _stop_on_signals(stop)
     grid = grid_for(*TYPICAL_PICTURE, model.processor.budget) if model.processor else None
     took_s = run_self_test(build, grid)
-    model.runner.enable_graphs()
     failpoints.arm(settings)  # not before: the self-test is not the work that a test wants to see die
+    failpoints.reach("engine.capture")
+    model.runner.enable_graphs()
     engine: Engine = build(intake, outlet)
     pulse = Pulse(client, wire, leases, _info(engine, settings, engine_id, model.name, leases))
     control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason), engine.held.ask_release)
@@ -206,6 +207,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
         for request in intake.take(len(leases), 0.0):
             outlet.publish(request, HandedBack("the engine is shutting down"))
         engine.run(stop.is_set, settings.drain_s)
+        engine.check()  # nobody is left, so no page may be
     finally:
         control.stop()
         if not outlet.stop(FLUSH_S):

@@ -24,7 +24,7 @@ import numpy as np
 import redis
 from redis.exceptions import ResponseError
 
-from photocall import keys
+from photocall import failpoints, keys
 from photocall.asks import Ask
 from photocall.blobs import BlobStore
 from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob, UnknownSession, UnknownVersion
@@ -271,6 +271,7 @@ class RedisIntake:
             if request is None:  # also when Redis went away: then the lease ends, and the sweeper gives the job on
                 self._leases.remove(lease)
             else:
+                failpoints.reach("engine.take", *request.images)
                 self._ready.put(request)
 
     def _load(self, record: JobRecord, lease: Lease, ref: StreamRef) -> EngineRequest | None:

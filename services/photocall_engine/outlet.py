@@ -75,6 +75,7 @@ class RedisOutlet:
             if isinstance(outcome, Answered | Refused):
                 failpoints.reach("engine.publish")
                 self._records.publish(ticket.lease, _outcome(outcome, request, self._engine_id), ticket.ref)
+                failpoints.reach("engine.published")
             else:
                 self._records.hand_back(ticket.lease, "running", ticket.ref)
 

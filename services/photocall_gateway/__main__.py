@@ -44,7 +44,7 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called on a signal, in the main thread, between two steps of anything."""
-        if self._loop is None or self._parts.drain.started:
+        if self._loop is None or self._parts.drain.announced:
             self.should_exit = self.force_exit = True
         else:
             self._loop.call_soon_threadsafe(self._start_draining)
@@ -54,7 +54,12 @@ class Server(uvicorn.Server):
             self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
-        drain, timeout_s = self._parts.drain, self._parts.settings.drain_s
+        drain, settings = self._parts.drain, self._parts.settings
+        timeout_s = settings.drain_s
+        drain.announce()
+        if settings.drain_notice_s:
+            log.info("leaving", extra=fields(notice_s=settings.drain_notice_s))
+            await asyncio.sleep(settings.drain_notice_s)
         drain.start()
         self._parts.wakes.wake_all()
         handing_back = asyncio.ensure_future(self._parts.desk.keeper.stop())  # another gateway goes on at once

@@ -125,6 +125,8 @@ class Dispatcher:
                 await self._records.check_room(new, stored)
             for sha256, data in request.images.items():
                 await self._images.put(sha256, data, owner, brief=row)
+            if not row:
+                failpoints.reach("gateway.store")
             accepted = await self._records.accept(new)
         except (QueueFull, StoreFull) as error:
             error.data[RETRY_AFTER_S] = await self._load.retry_after_s()
@@ -132,8 +134,9 @@ class Dispatcher:
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()
             if row:
-                pass
-            elif new.to_prepare and after_response is not None:
+                return accepted
+            failpoints.reach("gateway.accept")
+            if new.to_prepare and after_response is not None:
                 after_response.add_task(self._enqueue, new)
             elif new.to_prepare:
                 await self._enqueue(new)
@@ -155,6 +158,7 @@ class Dispatcher:
         failpoints.reach("gateway.enqueue")
         try:
             await asyncio.to_thread(self._queue.enqueue, new.job_id, 1, new.priority)
+            failpoints.reach("gateway.enqueued")
             await self._records.clear_outbox(new.job_id)
         except (RedisError, OSError) as error:
             log.warning("not enqueued, left to the sweeper: %s", error, extra=fields(job=new.job_id))

@@ -1,4 +1,4 @@
-"""Shutdown: new work is refused, calls that are open are finished."""
+"""Shutdown: said first, so that a load balancer looks elsewhere; then new work is refused, open calls are finished."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ class Drain:
     """Whether the process is leaving, and how many calls it still answers."""
 
     def __init__(self) -> None:
+        self.announced = False
         self.started = False
         self.open = 0
         self._changed = asyncio.Event()
 
+    def announce(self) -> None:
+        """From now on /readyz says that the process is leaving; everything is still served."""
+        self.announced = True
+
     def start(self) -> None:
         """From now on writes are refused."""
-        self.started = True
+        self.announced = self.started = True
         self._changed.set()
 
     def enter(self) -> None:

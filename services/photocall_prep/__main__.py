@@ -58,10 +58,11 @@ def compose(settings: PrepSettings) -> PrepWorker:
     name = f"prep-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     client = connect(settings.redis_url)
     wire = Wire(settings.signing_key(), session=name)
-    worker = PrepWorker(client, PrepQueues(client, wire), name)
+    blobs = open_blobs(settings.blobs, settings.blob_bytes)
+    worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings)
-    shelf = PatchShelf(open_blobs(settings.blobs, settings.blob_bytes), budget, config.hash, config.allowed)
+    shelf = PatchShelf(blobs, budget, config.hash, config.allowed)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
         images,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -35,6 +35,7 @@ from photocall_prep.shelf import PatchShelf
 log = logging.getLogger(__name__)
 
 FULL_STORE_WAIT_S = 0.5
+BEHIND_S = 8.0  # longer than most pictures take; that a job is enqueued twice does no harm
 
 # The queue calls `prepare` by its name, with ids only; the worker's composition root says who does the work.
 PREPARER: ContextVar[Preparer] = ContextVar("preparer")
@@ -43,10 +44,15 @@ PREPARER: ContextVar[Preparer] = ContextVar("preparer")
 def prepare(job_id: str, attempt: int, *more: str) -> None:
     """Prepare the pictures of one job, and of `more` behind it. `attempt` is the entry's; the records' own count.
 
-    The further jobs stay in the outbox until they are leased here, so an entry that is lost halfway loses none.
+    The further jobs stay in the outbox until they are leased here, so an entry that is lost halfway loses none. While
+    one is prepared, those behind it are due there soon: should it end this process, they do not wait for it.
     """
     preparer = PREPARER.get()
-    for each in (job_id, *more):
+    waiting = [job_id, *more]
+    while waiting:
+        each, *waiting = waiting
+        if waiting:
+            preparer.keep(waiting)
         preparer.prepare(each)
 
 
@@ -83,9 +89,14 @@ class Preparer:
             elif isinstance(outcome, Refused):
                 kept = self._insist(keeper, lambda: self._records.publish(lease, outcome))
             else:
+                failpoints.reach("prep.prepared")
                 kept = self._insist(keeper, lambda: self._records.prepared(lease, outcome))
         took_ms = round(1000 * (time.perf_counter() - started), 1)
         log.info(_summary(outcome), extra=fields(job=job_id, attempt=lease.attempt, ms=took_ms, kept=kept))
+
+    def keep(self, job_ids: Sequence[str]) -> None:
+        """These wait for this worker, and for others if it dies; no longer than a lease."""
+        self._records.postpone(job_ids, time.time() + BEHIND_S)
 
     def _lease(self, job_id: str) -> Lease | None:
         """The job with its `busy` event in one write, which passes in a full store too; None: not to be prepared."""
@@ -192,7 +203,7 @@ class Preparer:
         name = _name(record, sha256)
         if data is None:
             raise _of_picture("image_lost", f"the bytes of image {name} are gone", name, sha256)
-        failpoints.reach("prep.decode")
+        failpoints.reach("prep.decode", sha256)
         try:
             prepared = self._prep.prepare(data, budget)
         except ImageRefused as refused:

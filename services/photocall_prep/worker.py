@@ -14,19 +14,22 @@ import os
 import re
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, cast
 
 import redis
 from redis.exceptions import OutOfMemoryError
 from rq import Queue, worker_registration
-from rq.exceptions import NoSuchJobError
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.executions import Execution
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
+from rq.registry import StartedJobRegistry
 from rq.worker import SimpleWorker, WorkerStatus
 
 from photocall.errors import PhotocallError
-from photocall.keys import LANES, OUTBOX
+from photocall.keys import LANES, OUTBOX, PREPARE_JOB
 from photocall.logs import fields
 from photocall.queueing import PrepareJob, PrepQueues
 
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 BLOCK_S = 0.5  # while idle, a stop or a batch job waits so long at most
 HEARTBEAT_S = 5.0
 RECOVER_S = 5.0  # an entry seen on an intermediate list for so long was left by a dead worker, or has a lease by now
+FORGET_S = 60
 MAINTENANCE_S = 60
 WORKER_TTL_S = 30
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.2, 5.0
@@ -46,7 +50,14 @@ _AWAY = (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError)
 class PrepWorker(SimpleWorker):
     """Serves the prep queues until it is told to stop."""
 
-    def __init__(self, client: redis.Redis, queues: PrepQueues, name: str | None = None) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        queues: PrepQueues,
+        name: str | None = None,
+        tidy: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`tidy` is called between two runs, each minute at most."""
         super().__init__(
             [queues.queue(lane) for lane in LANES],
             name=name,
@@ -61,6 +72,7 @@ class PrepWorker(SimpleWorker):
         self.hostname, self.pid = socket.gethostname(), os.getpid()
         self._first_seen: dict[str, float] = {}  # entries on intermediate lists, by when this worker saw them first
         self._recovered_at = self._beat_at = -HEARTBEAT_S - RECOVER_S
+        self._tidy, self._tidied_at = tidy, time.monotonic()
         self._born = False
 
     @property
@@ -108,6 +120,15 @@ class PrepWorker(SimpleWorker):
         """RQ's bookkeeping, but for the intermediate list; see execute_job."""
         super().prepare_job_execution(job, remove_from_intermediate_queue=False)
 
+    def handle_job_success(
+        self, job: Job, queue: Queue, started_job_registry: StartedJobRegistry, execution: Execution
+    ) -> None:
+        """RQ's end of a run. An entry may be enqueued twice, or be given back while it runs: its traces may be gone."""
+        try:
+            super().handle_job_success(job, queue, started_job_registry, execution)
+        except (InvalidJobOperation, ValueError):  # no status, no execution
+            self._forget(queue, job.id)
+
     def _set_connection(self, connection: redis.Redis) -> redis.Redis:
         """RQ would stretch the timeouts of the connection; nothing here blocks for long."""
         return connection
@@ -129,6 +150,9 @@ class PrepWorker(SimpleWorker):
         if self.should_run_maintenance_tasks:
             self.run_maintenance_tasks()  # type: ignore[no-untyped-call]
         self._recover()
+        if time.monotonic() - self._tidied_at >= MAINTENANCE_S:
+            self._tidied_at = time.monotonic()
+            self._tidy()
 
     def _take(self, block: bool) -> tuple[Job, Queue] | None:
         """Move the oldest entry of the first lane that has one onto its intermediate list, and read it."""
@@ -148,6 +172,8 @@ class PrepWorker(SimpleWorker):
         try:
             job = self.job_class.fetch(entry_id, connection=self.connection, serializer=self.serializer)
             _ = job.func  # verifies and decodes: refused here, before anything is run
+            if job.func_name != PREPARE_JOB:
+                self.connection.persist(job.key)  # what may run out while it waits must not while it runs
         except (NoSuchJobError, PhotocallError, ValueError, TypeError, LookupError) as error:
             log.warning("an entry is not run: %s", error, extra=fields(entry=entry_id))
             self._give_back(queue, entry_id)
@@ -160,7 +186,21 @@ class PrepWorker(SimpleWorker):
         named = _ENTRY.fullmatch(entry_id)
         if named is not None:
             self.connection.zadd(OUTBOX, {named["job"]: time.time()}, nx=True)
-        self.connection.lrem(_intermediate(queue), 1, entry_id)
+        self._forget(queue, entry_id)
+
+    def _forget(self, queue: Queue, entry_id: str) -> None:
+        """RQ's own traces of an entry that will not be run again: it would clean them up in minutes, or never."""
+        started = queue.started_job_registry.key
+        runs = [run for raw in self.connection.zrange(started, 0, -1) if (run := _text(raw)).startswith(f"{entry_id}:")]
+        with self.connection.pipeline() as pipe:
+            for run in runs:
+                pipe.zrem(started, run)
+                pipe.delete(f"rq:execution:{run}")
+            pipe.zrem(queue.failed_job_registry.key, entry_id)
+            pipe.delete(f"rq:executions:{entry_id}")
+            pipe.expire(self.job_class.key_for(entry_id), FORGET_S)  # a slow worker may be at it yet
+            pipe.lrem(_intermediate(queue), 1, entry_id)
+            pipe.execute()
 
     def _recover(self) -> None:
         """Give back what stays on the intermediate lists. An entry in a live worker's hands has a lease by then."""

@@ -19,7 +19,7 @@ from photocall.connections import connect
 
 DEFAULT_MAX_BYTES = 512 << 20
 STALE_S = 600.0  # a temporary file this old was left by a process that died
-REDIS_TTL_S = 3600
+TTL_S = 3600  # of one that nobody uses; as long as a picture that no job needs
 _NAME = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,200}")
 
 
@@ -40,14 +40,15 @@ class BlobStore(Protocol):
         """Remove one; nothing happens when it is not there."""
 
     def sweep(self) -> int:
-        """Remove what is over the bound, the longest unused first; how many blobs went."""
+        """Remove what nobody used for long, and what is over the bound, the longest unused first; how many went."""
 
 
 class DirBlobs:
-    """Blobs as files of one directory (0700), bounded, the longest unused removed first."""
+    """Blobs as files of one directory (0700), bounded in bytes and in time, the longest unused removed first."""
 
-    def __init__(self, directory: Path, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    def __init__(self, directory: Path, max_bytes: int = DEFAULT_MAX_BYTES, ttl_s: float = TTL_S) -> None:
         self._dir = directory
+        self._ttl_s = ttl_s
         self._max_bytes = max_bytes
         self._unswept = 0  # bytes put by this process since its last sweep
         self._make()
@@ -86,7 +87,8 @@ class DirBlobs:
     def sweep(self) -> int:
         """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
         self._unswept = 0
-        return self._remove_down_to(self._max_bytes * 7 // 8)
+        old = time.time() - self._ttl_s
+        return self._remove_down_to(self._max_bytes * 7 // 8, used_before=old)
 
     def _make(self) -> None:
         self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,12 +122,12 @@ class DirBlobs:
                 found.append((stat.st_mtime, stat.st_size, entry.name))
         return found
 
-    def _remove_down_to(self, wanted: int) -> int:
+    def _remove_down_to(self, wanted: int, used_before: float = float("-inf")) -> int:
         files = sorted(self._files())
         held = sum(size for _, size, _ in files)
         removed = 0
-        for _, size, name in files:
-            if held <= wanted and not name.startswith("."):
+        for used_at, size, name in files:
+            if held <= wanted and used_at >= used_before and not name.startswith("."):
                 break
             (self._dir / name).unlink(missing_ok=True)
             held -= size
@@ -146,11 +148,11 @@ class RedisBlobs:
 
     def put(self, key: str, data: bytes) -> None:
         """Store with a TTL."""
-        self._redis.set(keys.blob(key), data, ex=REDIS_TTL_S)
+        self._redis.set(keys.blob(key), data, ex=TTL_S)
 
     def get(self, key: str) -> bytes | None:
         """Read, and start its TTL again."""
-        return cast("bytes | None", self._redis.getex(keys.blob(key), ex=REDIS_TTL_S))
+        return cast("bytes | None", self._redis.getex(keys.blob(key), ex=TTL_S))
 
     def remove(self, key: str) -> None:
         """Delete."""

@@ -83,8 +83,9 @@ class LocalStack:
                 )
             )
         specs += [_room(f"prep-{n}", "photocall_prep", told) for n in range(1, settings.prep_workers + 1)]
+        leave_s = settings.drain_notice_s + settings.drain_s + 10
         specs.append(_room("engine", "photocall_engine", told, stop_s=settings.drain_s + 10))
-        specs.append(_room("gateway", "photocall_gateway", told, stage=2, stop_s=settings.drain_s + 10))
+        specs.append(_room("gateway", "photocall_gateway", told, stage=2, stop_s=leave_s))
         return cls(settings, tuple(specs), port, told["PHOTOCALL_REDIS_URL"], run_dir, blob_dir)
 
     def check(self) -> None:

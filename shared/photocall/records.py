@@ -135,6 +135,10 @@ class Records:
         """Cancel and remove. Raises UnknownJob or JobGone."""
         run(self.redis, self.operations.delete(self.get(job_id), now=self._now()))
 
+    def postpone(self, job_ids: Sequence[str], until: float) -> None:
+        """Jobs behind another: those that are in the outbox are due at `until`, in case nobody comes to them."""
+        self.redis.zadd(keys.OUTBOX, dict.fromkeys(job_ids, until), xx=True)
+
     def clear_outbox(self, job_id: str) -> None:
         """The job is on its queue."""
         run(self.redis, self.operations.clear_outbox(job_id))
@@ -213,7 +217,7 @@ class AsyncRecords:
         await run_async(self.redis, self.operations.clear_outbox(job_id))
 
     async def postpone(self, job_ids: Sequence[str], until: float) -> None:
-        """Jobs on a queue behind another: they stay in the outbox, in case that one's entry is lost."""
+        """See Records.postpone."""
         await cast(Any, self.redis.zadd(keys.OUTBOX, dict.fromkeys(job_ids, until), xx=True))
 
     async def forget(self, owner: str, job_ids: Sequence[str]) -> None:

@@ -258,6 +258,9 @@ class GatewaySettings(SharedSettings):
     max_wait_s: float = setting("PHOTOCALL_MAX_WAIT_S", 60.0, seconds(0.0), "longest `Prefer: wait`")
     default_deadline_s: float = setting("PHOTOCALL_DEADLINE_S", 3600.0, seconds(1.0), "a job without one gets this")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time for open calls at shutdown")
+    drain_notice_s: float = setting(
+        "PHOTOCALL_DRAIN_NOTICE_S", 0.0, seconds(0.0), "at shutdown /readyz says so, and calls are still taken, so long"
+    )
     max_file_bytes: int = setting("PHOTOCALL_MAX_FILE_BYTES", 4096 * MIB, integer(1024), "largest file of a batch")
     max_files_per_key: int = setting("PHOTOCALL_MAX_FILES_PER_KEY", 1000, integer(1), "files of one API key at most")
     file_ttl_s: int = setting(

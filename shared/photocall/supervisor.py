@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Protocol
 
 from photocall.logs import fields
 
@@ -30,6 +30,15 @@ FIRST_BACKOFF_S = 0.2
 MAX_BACKOFF_S = 5.0
 STEADY_S = 30.0  # a child that lived so long starts again without delay
 EXIT_UNUSABLE = 2  # a child's word for settings that cannot be used: starting it again helps nobody
+
+
+class Lines(Protocol):
+    """Where lines go."""
+
+    def write(self, line: str, /) -> int:
+        """One whole line."""
+
+    def flush(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -64,11 +73,18 @@ class SupervisorError(Exception):
 class Supervisor:
     """Keeps processes. All methods are called from one thread, which must live as long as the processes do."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], out: IO[str] | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        out: Lines | None = None,
+        on_end: Callable[[str, int], None] = lambda name, status: None,
+    ) -> None:
+        """`out` gets the processes' lines, `on_end` the name and exit status of each that ended, whatever ended it."""
         self._children = [_Child(spec) for spec in sorted(specs, key=lambda spec: spec.stage)]
         self._width = max((len(spec.name) for spec in specs), default=0)
         self._out = out or sys.stderr
         self._out_lock = threading.Lock()
+        self._on_end = on_end
         self._stop_asked = 0
 
     def start(self) -> None:
@@ -107,6 +123,7 @@ class Supervisor:
             if not _ended(child.process):
                 continue
             status = _bury(child)
+            self._on_end(child.spec.name, status)
             if status in child.spec.fatal:
                 log.error("a process cannot be used as it is set", extra=fields(process=child.spec.name, status=status))
                 return status
@@ -180,7 +197,7 @@ class Supervisor:
                 self._signal(child, signal.SIGKILL)
                 killed = True
             time.sleep(POLL_S)
-        _bury(child)
+        self._on_end(child.spec.name, _bury(child))
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop_asked += 1

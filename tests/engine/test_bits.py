@@ -1,4 +1,5 @@
-"""The same request, the same bits: alone, in a crowd, in chunks, behind a cached prefix, and after a preemption.
+"""The same request, the same bits: alone, in a crowd, in chunks, behind a cached prefix, after a preemption, and beside
+requests that fail or leave.
 
 Through the whole engine and the real runner, on small random checkpoints and on the shipped model; one thread setting.
 What is compared are the values every reader got (letter logits, whole rows of logits), byte by byte.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 
 from photocall.questions import Noul, Number, Question, Score, Text
+from photocall_engine.edges import Cancelled, Refused
 from photocall_engine.readout import Floats
 from photocall_engine.runner import PatchImage
 from photocall_engine.sequence import Request
@@ -199,3 +201,68 @@ def test_after_a_preemption_in_the_middle_of_an_answer(checkpoint: Path, alone: 
     made.bench.run()
     assert made.preempted == ["job"]
     assert made.bits["job"] == alone
+
+
+TROUBLES = {
+    "not a number": "internal",
+    "miscounted": "internal",
+    "too long": "prompt_too_long",
+    "cancelled": None,
+    "expired": "deadline_exceeded",
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_beside_one_in_trouble(checkpoint: Path, alone: Bits, trouble: str) -> None:
+    """What fails or leaves in the middle of a step's company, whatever it left in pages and arena, moves no bit."""
+    made = Recorded(checkpoint, token_budget=1500, num_pages=120)
+    images = {"img-1": picture(70, 9, 12), "img-2": picture(71, 6, 6)}
+    state: Any = dict(STATE)
+    if trouble == "miscounted":
+        images["img-1"] = PatchImage(images["img-1"].patches[:-9], 9, 12)
+    elif trouble == "too long":
+        state["rules"] *= 2000
+    elif trouble == "not a number":
+        _sicken(made.bench.runner, images["img-1"])
+    made.bench.ask("bad", state, *QUESTIONS, images=images, deadline_at=5.0)
+    made.ask("job")
+    for _ in range(2):  # the first answers, then the text
+        made.bench.step()
+    if trouble == "cancelled":
+        made.bench.taken_back.add("bad")
+    elif trouble == "expired":
+        made.bench.clock.now = 6.0
+    outcomes = made.bench.run()
+    made.bench.engine.scheduler.cache.clear()
+    stale = _not_numbers(made)
+    made.ask("after")  # in the pages that the other left
+    made.bench.run()
+    if trouble == "not a number":
+        assert _not_numbers(made) < stale, "pages full of them are used again, tails included"
+    if TROUBLES[trouble] is None:
+        assert isinstance(outcomes["bad"], Cancelled)
+    else:
+        refused = outcomes["bad"]
+        assert isinstance(refused, Refused)
+        assert refused.code == TROUBLES[trouble]
+    assert made.bits["job"] == alone
+    assert made.bits["after"] == alone
+
+
+def _not_numbers(made: Recorded) -> int:
+    """Values of K/V that are none, in all pages."""
+    runner = cast(TorchRunner, made.bench.runner)
+    return sum(int(stack.isnan().sum().item()) for _, stack in runner.pools.stacks())
+
+
+def _sicken(runner: Any, image: PatchImage) -> None:
+    """The tower gives no numbers for this picture."""
+    encode = runner.encode_images
+
+    def encoding(images: list[PatchImage], bases: list[int]) -> None:
+        encode(images, bases)
+        for seen, base in zip(images, bases, strict=True):
+            if np.array_equal(seen.patches, image.patches):
+                runner.arena[base : base + seen.num_soft] = torch.nan
+
+    runner.encode_images = encoding

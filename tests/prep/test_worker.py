@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import redis
@@ -20,7 +21,7 @@ from photocall.jobs import JobStatus
 from photocall.messages import DecideRequest
 from photocall.redis_server import RedisServer, find_binary
 from photocall_prep import worker as worker_module
-from photocall_prep.jobs import PREPARER, Preparer
+from photocall_prep.jobs import PREPARER, Preparer, prepare
 from photocall_prep.worker import PrepWorker
 from tests.prep.pictures import encoded, scene
 from tests.prep.workshop import KEY, CountingPrep, Workshop, checkpoint
@@ -110,6 +111,7 @@ def test_what_a_dead_worker_took_is_given_back(shop: Workshop, monkeypatch: pyte
     assert shop.redis.zcard(keys.OUTBOX) == 0, "not before its time: another worker may be about to lease it"
     time.sleep(0.25)
     worker.serve(burst=True)
+    assert all(shop.redis.ttl(key) > 0 for key in shop.redis.keys("rq:job:*")), "RQ forgets it, too"
     assert sorted(shop.sweep_outbox()) == ["prep-batch-1", "prep-interactive-1"]
     assert worker.serve(burst=True) == 2
     assert all(shop.records.get(lane).stage == "running" for lane in keys.LANES)
@@ -138,9 +140,59 @@ def test_a_run_that_raises_gives_its_entry_back(shop: Workshop, caplog: pytest.L
     with caplog.at_level(logging.CRITICAL, "rq.worker"):
         assert a_worker(shop).serve(burst=True) == 1
     PREPARER.set(shop.preparer())
+    assert [key for pattern in ("rq:wip:*", "rq:failed:*") for key in shop.redis.keys(pattern)] == []
     assert shop.sweep_outbox() == ["prep-j1-1"]
     assert a_worker(shop).serve(burst=True) == 1
     assert shop.records.get("j1").stage == "running"
+
+
+def test_an_entry_that_another_ends_first_is_no_failure(shop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
+    """It was enqueued twice; the hash went with the first end."""
+
+    class Overtaken(Preparer):
+        def prepare(self, job_id: str) -> None:
+            super().prepare(job_id)
+            shop.redis.delete(*cast(Any, shop.redis.keys("rq:job:*")), *cast(Any, shop.redis.keys("rq:execution:*")))
+
+    PREPARER.set(Overtaken(shop.records, shop.images, shop.shelf, CountingPrep()))
+    shop.enqueue(shop.accept("j1", {"a": PHOTO}))
+    assert a_worker(shop).serve(burst=True) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert shop.redis.keys("rq:wip:*") == shop.redis.keys("rq:failed:*") == []
+    assert left_behind(shop) == 0
+
+
+def test_what_waits_behind_a_picture_that_kills_does_not_wait_long(shop: Workshop) -> None:
+    """A batch's jobs share an entry; those behind one whose worker died were due half a minute later."""
+    names = ["first", "second", "third"]
+    for name in names:
+        shop.accept(name, {"a": PHOTO}, "batch")
+    shop.records.postpone(names[1:], time.time() + 3600)
+    due: dict[str, float] = {}
+
+    class Dying(Preparer):
+        def prepare(self, job_id: str) -> None:
+            if job_id == "second":
+                found = cast(Any, shop.redis.zrange(keys.OUTBOX, 0, -1, withscores=True))
+                due.update((raw.decode(), at) for raw, at in found)
+                raise KeyboardInterrupt
+            super().prepare(job_id)
+
+    PREPARER.set(Dying(shop.records, shop.images, shop.shelf, CountingPrep()))
+    with pytest.raises(KeyboardInterrupt):
+        prepare(*("first", 1, "second", "third"))
+    assert "first" not in due
+    assert due["third"] < time.time() + 10
+
+
+def test_it_tidies_up_now_and_then(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    tidied: list[int] = []
+    worker = PrepWorker(shop.redis, shop.queues, tidy=lambda: tidied.append(1))
+    worker.serve(burst=True)
+    assert tidied == []
+    monkeypatch.setattr(worker_module, "MAINTENANCE_S", 0)
+    worker.serve(burst=True)
+    assert tidied
 
 
 def test_heartbeats_are_few(shop: Workshop) -> None:

@@ -70,6 +70,16 @@ def test_the_longest_unused_goes_first(tmp_path: Path) -> None:
     assert store.get("b7") is not None
 
 
+def test_what_nobody_uses_goes_after_its_time(tmp_path: Path) -> None:
+    store = DirBlobs(tmp_path, ttl_s=100)
+    for name, age_s in (("old", 101), ("read", 101), ("young", 50)):
+        store.put(name, b"x")
+        os.utime(tmp_path / name, times=(time.time() - age_s,) * 2)
+    assert store.get("read") == b"x"
+    assert store.sweep() == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["read", "young"]
+
+
 def test_it_stays_within_its_bound(tmp_path: Path) -> None:
     stores = [DirBlobs(tmp_path, max_bytes=100_000) for _ in range(2)]  # two prep workers
     for number in range(400):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -58,20 +59,9 @@ class Service:
 
     def submit(self, seed: int = 0, **headers: str) -> tuple[int, dict[str, Any]]:
         """A job about a picture nobody has asked about."""
-        boundary = "x" * 30
-        parts = [
-            ("request", "application/json", json.dumps(body_of(seed)).encode()),
-            ("photo", "image/png", picture(seed)),
-        ]
-        body = b"".join(
-            f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"; filename="{name}"\r\n'
-            f"content-type: {kind}\r\n\r\n".encode()
-            + data
-            + b"\r\n"
-            for name, kind, data in parts
-        )
-        body += f"--{boundary}--\r\n".encode()
-        return self.call("POST", "/v1/jobs", body, content_type=f"multipart/form-data; boundary={boundary}", **headers)
+        request = ("request", "request", "application/json", json.dumps(body_of(seed)).encode())
+        kind, body = form([request, ("photo", "photo", "image/png", picture(seed))])
+        return self.call("POST", "/v1/jobs", body, content_type=kind, **headers)
 
     def submit_text(self, number: int, max_tokens: int = 32) -> str:
         """A job that decodes a while; its id."""
@@ -80,6 +70,36 @@ class Service:
         status, job = self.call("POST", "/v1/jobs", body, content_type="application/json")
         assert status == 202, job
         return str(job["id"])
+
+    def start_batch(self, rows: list[tuple[str, int]]) -> str:
+        """A batch of pictures by name and seed; its id."""
+        lines = []
+        for name, seed in rows:
+            asset = {"type": "image", "data_base64": base64.b64encode(picture(seed)).decode()}
+            body = {**body_of(seed), "assets": {"photo": asset}}
+            lines.append(json.dumps({"custom_id": name, "method": "POST", "url": "/v1/systemone", "body": body}))
+        kind, data = form([("file", "rows.jsonl", "application/jsonl", "\n".join(lines).encode())], purpose="batch")
+        status, file = self.call("POST", "/v1/files", data, content_type=kind)
+        assert status == 200, file
+        asked = {"input_file_id": file["id"], "endpoint": "/v1/systemone", "completion_window": "24h"}
+        status, batch = self.call("POST", "/v1/batches", json.dumps(asked).encode(), content_type="application/json")
+        assert status == 200, batch
+        return str(batch["id"])
+
+    def batch_results(self, batch_id: str, within_s: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Answers and failures of a batch that ends in time, by row."""
+
+        def look() -> dict[str, Any] | None:
+            status, batch = self.call("GET", f"/v1/batches/{batch_id}")
+            return batch if status == 200 and batch["status"] in ("completed", "failed") else None
+
+        batch = wait_for(look, within_s, f"batch {batch_id} to end", self)
+        found = []
+        for file_id in (batch["output_file_id"], batch["error_file_id"]):
+            with OPENER.open(f"{self.address}/v1/files/{file_id}/content", timeout=30) as answer:
+                rows = [json.loads(line) for line in answer]
+            found.append({row["custom_id"]: row for row in rows})
+        return found[0], found[1]
 
     def ended(self, job_id: str, within_s: float = 60.0) -> dict[str, Any]:
         """The job, once it has ended."""
@@ -112,6 +132,20 @@ class Service:
 
     def died_at(self, point: str, visit: int = 1) -> bool:
         return failpoints.marker(self.data, point, visit).exists()
+
+
+def form(files: list[tuple[str, str, str, bytes]], **fields: str) -> tuple[str, bytes]:
+    """The content type and body of a form: files as (name, file name, type, bytes), and plain fields."""
+    boundary = "x" * 30
+    heads = [(f'name="{name}"', value.encode()) for name, value in fields.items()]
+    heads += [
+        (f'name="{name}"; filename="{filename}"\r\ncontent-type: {kind}', data) for name, filename, kind, data in files
+    ]
+    parts = [
+        f"--{boundary}\r\ncontent-disposition: form-data; {head}\r\n\r\n".encode() + data + b"\r\n"
+        for head, data in heads
+    ]
+    return f"multipart/form-data; boundary={boundary}", b"".join(parts) + f"--{boundary}--\r\n".encode()
 
 
 def body_of(seed: int) -> dict[str, Any]:

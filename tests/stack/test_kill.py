@@ -5,6 +5,8 @@ The engine runs its fake model, so that an answer takes milliseconds and what is
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import time
@@ -13,7 +15,7 @@ from functools import partial
 import pytest
 
 from photocall.messages import StreamText
-from tests.stack.local_service import Service, alive, pid_of, service, wait_for
+from tests.stack.local_service import Service, alive, picture, pid_of, service, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -62,15 +64,27 @@ def test_killed_in_the_middle_of_texts() -> None:
             assert sent == job["result"]["answers"]["words"]["text"] != ""
 
 
-def test_killed_three_times_under_the_same_job_is_poison_and_hurts_nobody_else() -> None:
-    with service("prep.decode:3") as running:
-        status, job = running.submit(seed=1)
+def test_a_job_that_kills_three_times_is_poison_and_hurts_nobody_else() -> None:
+    """One picture kills prep, among a batch's that share its queue entry; another kills the engine among texts."""
+    in_prep, in_engine = 100, 200
+    hashes = [hashlib.sha256(picture(seed)).hexdigest() for seed in (in_prep, in_engine)]
+    with service(f"prep.decode@{hashes[0]},engine.take@{hashes[1]}") as running:
+        texts = [running.submit_text(number, max_tokens=200) for number in range(3)]
+        wait_for(partial(runs, running, texts, set(), 3), 30, "texts in the engine", running)
+        status, deadly = running.submit(seed=in_engine)
         assert status == 202
-        poisoned = running.ended(job["id"], within_s=90)
-        assert all(running.died_at("prep.decode", visit) for visit in (1, 2, 3))
-        assert poisoned["status"] == "failed"
-        assert poisoned["error"]["code"] == "poison"
-        assert poisoned["attempts"] == 3
+        seeds = [in_prep + n for n in range(-3, 4)]
+        batch = running.start_batch([(f"photo-{seed}", seed) for seed in seeds])
+        poisoned = running.ended(deadly["id"], within_s=120)
+        assert (poisoned["status"], poisoned["error"]["code"], poisoned["attempts"]) == ("failed", "poison", 3)
+        assert [running.ended(job_id, within_s=120)["status"] for job_id in texts] == ["succeeded"] * 3
+        done, failed = running.batch_results(batch, within_s=120)
+        assert set(failed) == {f"photo-{in_prep}"}
+        assert "prep stopped 3 times" in json.dumps(failed[f"photo-{in_prep}"])
+        assert set(done) == {f"photo-{seed}" for seed in seeds if seed != in_prep}
+        buried = [line for line in running.log.read_text().splitlines() if "then=poison" in line]
+        assert len(buried) == 2
+        assert any(f"job={deadly['id']}" in line for line in buried)
         status, other = running.submit(seed=2)
         assert status == 202
         assert_one_answer(running, other["id"], attempts=1)

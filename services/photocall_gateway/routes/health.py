@@ -24,8 +24,8 @@ async def readyz(request: Request) -> Response:
     """A request sent now would be answered; 503 with what is missing otherwise."""
     s = services(request)
     state = await s.readiness.state()
-    ready = state.ready and not s.drain.started
-    return JSONResponse({**state.shown(), "ready": ready, "draining": s.drain.started}, 200 if ready else 503)
+    ready = state.ready and not s.drain.announced
+    return JSONResponse({**state.shown(), "ready": ready, "draining": s.drain.announced}, 200 if ready else 503)
 
 
 async def metrics(request: Request) -> Response:

@@ -1,0 +1,90 @@
+"""What is killed, and at which moment: the matrix, and the order in which a seed goes through it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Victim: TypeAlias = Literal["it", "redis", "engine", "prep", "gateway", "another gateway"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One cell of the matrix: with a point, when a process stands there (`it`); without, at a random moment."""
+
+    victims: tuple[Victim, ...]
+    point: str = ""
+    leases: bool = False  # a holder of leases dies: recovery waits until they end
+    first: Victim | None = None  # killed before, so that the point, which lies in a start, is reached
+    seldom: bool = False  # the point comes once in a batch: others go on meanwhile
+
+    @property
+    def name(self) -> str:
+        """`redis at prep.decode`, `gateway + engine at any moment`."""
+        room = self.point.partition(".")[0]
+        it = {"batch": "the batch's gateway"}.get(room, room)
+        victims = " + ".join(it if victim == "it" else victim for victim in self.victims)
+        return f"{victims} at {self.point or 'any moment'}"
+
+
+IT: tuple[Victim, ...] = ("it",)
+REDIS: tuple[Victim, ...] = ("redis",)
+
+GATEWAY = (
+    Strike(IT, "gateway.store"),
+    Strike(IT, "gateway.accept"),
+    Strike(IT, "gateway.enqueue"),
+    Strike(IT, "gateway.enqueued"),
+    Strike(("gateway",)),
+)
+BATCH = (
+    Strike(IT, "batch.validate", seldom=True),
+    Strike(IT, "batch.submit"),
+    Strike(IT, "batch.write"),
+    Strike(IT, "batch.commit"),
+    Strike(IT, "batch.finish", seldom=True),
+)
+PREP = (
+    Strike(IT, "prep.decode", leases=True),
+    Strike(IT, "prep.prepared", leases=True),
+    Strike(("prep",), leases=True),
+)
+ENGINE = (
+    Strike(IT, "engine.capture", leases=True, first="engine"),
+    Strike(IT, "engine.take", leases=True),
+    Strike(IT, "engine.step", leases=True),
+    Strike(IT, "engine.decode", leases=True),
+    Strike(IT, "engine.publish", leases=True),
+    Strike(IT, "engine.published", leases=True),
+)
+STORE = (
+    Strike(REDIS, "gateway.accept"),
+    Strike(REDIS, "gateway.enqueue"),
+    Strike(REDIS, "prep.decode"),
+    Strike(REDIS, "engine.step"),
+    Strike(REDIS, "engine.publish"),
+    Strike(REDIS, "batch.submit"),
+    Strike(REDIS),
+)
+PAIRS = (
+    Strike(("it", "redis"), "gateway.accept"),
+    Strike(("it", "redis"), "prep.decode", leases=True),
+    Strike(("it", "redis"), "engine.publish", leases=True),
+    Strike(("it", "prep"), "engine.step", leases=True),
+    Strike(("it", "gateway"), "engine.published", leases=True),
+    Strike(("it", "another gateway"), "batch.commit"),
+    Strike(("it", "engine"), "gateway.enqueue", leases=True),
+)
+MATRIX = (*GATEWAY, *BATCH, *PREP, *ENGINE, *STORE, *PAIRS)
+WITH_MODEL = (ENGINE[0], ENGINE[2], ENGINE[4])  # with the model that ships, which takes seconds to start
+
+
+def schedule(seed: int, strikes: tuple[Strike, ...], rounds: int | None = 1) -> Iterator[tuple[Strike, float]]:
+    """Each strike once per round (None: for ever), in the seed's order, with the seconds to wait before it."""
+    drawn = random.Random(seed)
+    while rounds is None or rounds > 0:
+        for strike in drawn.sample(strikes, len(strikes)):
+            yield strike, drawn.uniform(0.0, 0.5)
+        rounds = None if rounds is None else rounds - 1
