@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -94,7 +95,9 @@ class ChatTokenizer:
 
     def _turn_marks(self, template: str, directory: Path) -> TurnMarks:
         settings = json.loads((directory / "tokenizer_config.json").read_text())
-        environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined)
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.ChainableUndefined
+        )
         environment.globals["raise_exception"] = _raise
         tokens = {name: settings.get(name, f"<{name[:3]}>") for name in ("bos_token", "eos_token")}
 
@@ -103,7 +106,10 @@ class ChatTokenizer:
             text = environment.from_string(template).render(messages=messages, add_generation_prompt=True, **tokens)
             return text.split(_SENTINEL)
 
-        parts = render("user")
+        try:
+            parts = render("user")
+        except jinja2.TemplateError as error:
+            raise TokenizerError(f"chat_template.jinja cannot be run: {error}") from error
         if len(parts) != 2:
             raise TokenizerError("chat_template.jinja does not show the user's content")
         header, footer = parts

@@ -26,7 +26,7 @@ from photocall.sweeper import Sweeper
 from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.admission import Admission
-from photocall_gateway.auth import Gatekeeper, load_keys
+from photocall_gateway.auth import Gatekeeper, KeyRing
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.body import Limits
@@ -167,7 +167,7 @@ def create_app(
         middleware=[
             Middleware(Meter, metrics=metrics),
             Middleware(ErrorBoundary),
-            Middleware(Gatekeeper, keys=load_keys(settings.api_keys), hosts=settings.allowed_hosts),
+            Middleware(Gatekeeper, keys=KeyRing(settings.api_keys), hosts=settings.allowed_hosts),
             Middleware(DrainGate, drain=drain),
             Middleware(StatusReads, parts=parts, route=jobs.READ),
         ],

@@ -6,19 +6,25 @@ foreign name that resolves to loopback or by a form sent across origins. With ke
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
-from collections.abc import Iterable, Mapping
+import logging
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from photocall.api_keys import ApiKey, KeyFile, KeyFileError, digest_of
 from photocall.errors import CodedError
+from photocall.logs import fields
 from photocall.settings import GatewaySettings, SettingsError
 
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0  # between two looks at the file of keys
 LOCAL_OWNER = "local"
 OWNER = "photocall.owner"  # scope key: the caller's id, filled here
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -27,35 +33,35 @@ _OPEN_WITH_KEYS = _OPEN_PATHS | {"/metrics", "/openapi.json", "/docs"}
 
 
 class Gatekeeper:
-    """Middleware: refuses a caller, or notes its owner id in the scope. `keys` maps sha256 (hex) to key id."""
+    """Middleware: refuses a caller, or notes its owner id in the scope."""
 
-    def __init__(self, app: ASGIApp, keys: Mapping[str, str], hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, hosts: Iterable[str]) -> None:
         self._app = app
-        self._keys = dict(keys)
+        self._keys = keys
         self._hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             headers = Headers(scope=scope)
-            if self._keys:
-                scope[OWNER] = LOCAL_OWNER if scope["path"] in _OPEN_WITH_KEYS else self._owner(headers)
+            if self._keys.wanted:
+                opened = scope["path"] in _OPEN_WITH_KEYS
+                scope[OWNER] = LOCAL_OWNER if opened else self._owner(headers, scope["path"])
             else:
                 self._check_local(scope, headers)
                 scope[OWNER] = LOCAL_OWNER
         await self._app(scope, receive, send)
 
-    def _owner(self, headers: Headers) -> str:
+    def _owner(self, headers: Headers, path: str) -> str:
         scheme, _, key = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             raise CodedError("missing_key", "Missing API key")
-        digest = hashlib.sha256(key.strip().encode()).hexdigest()
-        owner = None
-        for known, known_owner in self._keys.items():  # every key is compared: the time does not tell which matched
-            if hmac.compare_digest(known, digest):
-                owner = known_owner
-        if owner is None:
+        found = self._keys.find(key.strip())
+        if found is None:
             raise CodedError("bad_key", "Invalid API key")
-        return owner
+        wanted = scope_of(path)
+        if wanted is not None and wanted not in found.scopes:
+            raise CodedError("missing_scope", f"This API key lacks the scope `{wanted}`", scope=wanted)
+        return found.id
 
     def _check_local(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
@@ -70,6 +76,13 @@ class Gatekeeper:
     def _known(self, host: str) -> bool:
         name = host_name(host)
         return is_loopback(name) or name in self._hosts
+
+
+def scope_of(path: str) -> str | None:
+    """What a key must be for to call a path; None: any key will do."""
+    if path == "/v1/models":
+        return None
+    return "batch" if path.startswith(("/v1/files", "/v1/batches")) else "ask"
 
 
 def host_name(host: str) -> str:
@@ -96,23 +109,57 @@ def check_bind(settings: GatewaySettings) -> None:
         raise SettingsError("PHOTOCALL_HOST", settings.host, expected)
 
 
-def load_keys(file: Path | None) -> dict[str, str]:
-    """The key file's `id:sha256` lines as sha256 -> id; `#` starts a comment. Raises SettingsError."""
-    if file is None:
-        return {}
+class KeyRing:
+    """The keys of a file, read again when it has changed. Without a file there are none, and none is wanted."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Raises SettingsError for a file that cannot be used, or holds no key."""
+        self._file = None if file is None else KeyFile(file)
+        self._keys: tuple[ApiKey, ...] = ()
+        self._looked_at = time.monotonic()
+        self._seen = None if file is None else _version(file)
+        if self._file is None:
+            return
+        try:
+            self._keys = self._file.read()
+        except KeyFileError as error:
+            raise SettingsError("PHOTOCALL_API_KEYS", str(file), str(error)) from error
+        if not self._keys:
+            raise SettingsError("PHOTOCALL_API_KEYS", str(file), "at least one `id:sha256` line")
+
+    @property
+    def wanted(self) -> bool:
+        """Whoever calls needs a key."""
+        return self._file is not None
+
+    def find(self, key: str) -> ApiKey | None:
+        """The key's entry. Every entry is compared: the time does not tell which one matched."""
+        self._look()
+        digest, found = digest_of(key), None
+        for known in self._keys:
+            if hmac.compare_digest(known.digest, digest):
+                found = known
+        return found
+
+    def _look(self) -> None:
+        """Read a file that has changed; one that cannot be read changes nothing, and is told of in the log."""
+        if self._file is None or time.monotonic() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        version = _version(self._file.path)
+        if version == self._seen:
+            return
+        self._seen = version
+        try:
+            self._keys = self._file.read()
+            log.info("API keys read again", extra=fields(keys=len(self._keys)))
+        except KeyFileError as error:
+            log.error("the file of API keys cannot be used, the keys stay as they were: %s", error)
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
     try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError("PHOTOCALL_API_KEYS", str(file), "a readable text file") from error
-    keys: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        entry = line.partition("#")[0].strip()
-        if not entry:
-            continue
-        owner, _, digest = entry.rpartition(":")
-        if not owner or len(digest) != 64 or not set(digest.lower()) <= set("0123456789abcdef"):
-            raise SettingsError("PHOTOCALL_API_KEYS", str(file), f"`id:sha256` in line {number}")
-        keys[digest.lower()] = owner
-    if not keys:
-        raise SettingsError("PHOTOCALL_API_KEYS", str(file), "at least one `id:sha256` line")
-    return keys
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -42,6 +42,7 @@ _ROWS = (
     ErrorRow("missing_key", "Missing API key", False, 401, 403, "authentication_error", 401, _AUTH),
     ErrorRow("bad_key", "Invalid API key", False, 401, 401, "authentication_error", 401, _AUTH),
     ErrorRow("foreign_origin", "Cross-origin write refused", False, 403, 403, "invalid_request", 403, _INVALID),
+    ErrorRow("missing_scope", "The key is not for this", False, 403, 403, "authentication_error", 403, _AUTH),
     ErrorRow("not_found", "Not found", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("method_not_allowed", "Method not allowed", False, 405, 405, "invalid_request", 405, _INVALID),
     ErrorRow("unknown_job", "Unknown job", False, 404, 404, "invalid_request", 404, _INVALID),

@@ -228,7 +228,7 @@ class GatewaySettings(SharedSettings):
     behind_loopback: bool = setting(
         "PHOTOCALL_BEHIND_LOOPBACK", False, flag, "the port is published on loopback only, so no API key is needed"
     )
-    api_keys: Path | None = setting("PHOTOCALL_API_KEYS", None, path, "file of `id:sha256` lines, one per API key")
+    api_keys: Path | None = setting("PHOTOCALL_API_KEYS", None, path, "file of API keys; `photocall keys` makes it")
     allowed_hosts: tuple[str, ...] = setting("PHOTOCALL_ALLOWED_HOSTS", (), words, "further names in the Host header")
     max_body_bytes: int = setting("PHOTOCALL_MAX_BODY_BYTES", 32 * MIB, integer(1024), "largest request body")
     max_decompressed_bytes: int = setting(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from photocall.questions import Choice, Json, Noul, Number, Option, Question, Score, Text
 from photocall_engine.prompt import ImageRef, Piece, option_codes, question_pieces, state_pieces
+from photocall_engine.tokenizer import ChatTokenizer, TokenizerError
+from tests.engine.harness import TEMPLATE, write_tokenizer
 
 KEYS = ("img-1", "img-10")
 
@@ -62,3 +66,14 @@ def test_codes_are_letters_up_to_26_options_and_pairs_beyond() -> None:
     assert option_codes(26)[-1] == "Z"
     assert option_codes(27)[:2] + option_codes(27)[-1:] == ["AA", "AB", "BA"]
     assert len(set(option_codes(255))) == 255
+
+
+def test_a_checkpoints_template_runs_nothing(tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    directory = write_tokenizer(tmp_path)
+    (directory / "chat_template.jinja").write_text(
+        f"{{{{ cycler.__init__.__globals__.os.system('touch {proof}') }}}}" + TEMPLATE
+    )
+    with pytest.raises(TokenizerError):
+        ChatTokenizer(directory)
+    assert not proof.exists()

@@ -62,7 +62,7 @@ def test_the_longest_unused_goes_first(tmp_path: Path) -> None:
     store = DirBlobs(tmp_path, max_bytes=800)
     for number in range(7):
         store.put(f"b{number}", bytes(100))
-        os.utime(tmp_path / f"b{number}", (number, number))
+        os.utime(tmp_path / f"b{number}", times=(time.time() - 100 + number,) * 2)
     assert store.get("b0") is not None  # used now
     store.put("b7", bytes(100))
     assert store.get("b1") is None
@@ -92,7 +92,7 @@ def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.Mo
     store = DirBlobs(tmp_path)
     for number in range(10):
         store.put(f"b{number}", bytes(100))
-        os.utime(tmp_path / f"b{number}", (number, number))
+        os.utime(tmp_path / f"b{number}", times=(time.time() - 100 + number,) * 2)
     write, failures = Path.write_bytes, iter([True])
 
     def full_once(path: Path, data: bytes) -> int:

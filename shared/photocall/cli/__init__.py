@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from photocall.cli import keys
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
@@ -19,7 +21,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verify = commands.add_parser("verify", help="compare the engine with transformers on a checkpoint of your own")
     verify.add_argument("directory", metavar="DIR", help="checkpoint directory")
     verify.add_argument("--tolerance", metavar="X", help="largest difference of a logit that passes")
+    keys.add_arguments(commands.add_parser("keys", help="make, list and revoke API keys"))
     options = parser.parse_args(arguments)
+    if options.command == "keys":
+        return keys.run_keys(options)
     if options.command == "settings":
         from photocall.settings import table
 

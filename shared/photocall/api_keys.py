@@ -1,0 +1,103 @@
+"""The file of API keys: who may call, and for what. Keys themselves are in no file, only their hashes.
+
+A line is `id:sha256` or `id:sha256:scope,scope`; `#` starts a comment. A key without scopes has all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+SCOPES = ("ask", "batch")  # jobs, sessions, pictures and synchronous calls; files and batches
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_LINE = re.compile(r"(?P<id>.+?):(?P<digest>[0-9a-fA-F]{64})(?::(?P<scopes>[a-z,]+))?")
+
+
+class KeyFileError(Exception):
+    """A file that cannot be used, or a change of it that cannot be made; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One key. What is asked with it belongs to its id; `digest` is the hash of the key, in hex."""
+
+    id: str
+    digest: str
+    scopes: frozenset[str] = frozenset(SCOPES)
+
+
+class KeyFile:
+    """The file at a path. Changes replace it whole, so a gateway that reads it sees the old one or the new one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> tuple[ApiKey, ...]:
+        """Every key. Raises KeyFileError."""
+        return tuple(key for _, key in self._lines() if key is not None)
+
+    def create(self, owner: str, scopes: Collection[str] = SCOPES) -> str:
+        """Make a key and give it: this is the only time that it can be seen. Raises KeyFileError."""
+        if not _ID.fullmatch(owner):
+            raise KeyFileError(f"{owner!r} cannot be an id: letters, digits and . _ @ -, 64 at most")
+        if not scopes or not set(scopes) <= set(SCOPES):
+            raise KeyFileError(f"scopes are {', '.join(SCOPES)}")
+        lines = self._lines() if self.path.exists() else []
+        if any(key is not None and key.id == owner for _, key in lines):
+            raise KeyFileError(f"there is a key {owner!r}; revoke it first, or take another id")
+        made = "pc_" + secrets.token_urlsafe(32)
+        line = f"{owner}:{digest_of(made)}:{','.join(scope for scope in SCOPES if scope in scopes)}"
+        self._write([*(text for text, _ in lines), line])
+        return made
+
+    def revoke(self, owner: str) -> None:
+        """Remove every key of an id. Raises KeyFileError when there is none."""
+        lines = self._lines()
+        kept = [text for text, key in lines if key is None or key.id != owner]
+        if len(kept) == len(lines):
+            raise KeyFileError(f"there is no key {owner!r}")
+        self._write(kept)
+
+    def _lines(self) -> list[tuple[str, ApiKey | None]]:
+        """Each line, with the key that it holds."""
+        try:
+            text = self.path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise KeyFileError("a readable text file") from error
+        return [(line, _parsed(line, number)) for number, line in enumerate(text.splitlines(), 1)]
+
+    def _write(self, lines: list[str]) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".keys-")  # 0600
+        try:
+            with os.fdopen(descriptor, "w") as out:
+                out.write("".join(f"{line}\n" for line in lines))
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(name, self.path)
+        except OSError:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def digest_of(key: str) -> str:
+    """What the file holds of a key. Keys are long and random, so a plain hash cannot be turned round."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _parsed(line: str, number: int) -> ApiKey | None:
+    entry = line.partition("#")[0].strip()
+    if not entry:
+        return None
+    found = _LINE.fullmatch(entry)
+    scopes = frozenset((found["scopes"] or ",".join(SCOPES)).split(",")) if found else frozenset()
+    if found is None or not scopes <= set(SCOPES):
+        raise KeyFileError(f"`id:sha256` or `id:sha256:scopes` in line {number}")
+    return ApiKey(found["id"], found["digest"].lower(), scopes)
