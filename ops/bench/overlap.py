@@ -11,7 +11,7 @@ import sys
 
 import torch
 
-from ops.bench.attention_cases import served
+from ops.bench.attention_cases import PROGRAMS, served
 from ops.bench.kernel_case import EPS, MODELS, Inputs, draw
 from photocall_engine.kernels import triton_fused, triton_overlap
 from photocall_engine.kernels.triton_attention import attend
@@ -59,7 +59,7 @@ def _chain(x: torch.Tensor, weight: torch.Tensor, inputs: Inputs) -> torch.Tenso
     for _ in range(LAYERS):
         q = normed.view_as(inputs["q"])
         out = torch.empty_like(q)
-        attend(q, inputs["kv"], inputs["plan"], out, 132)
+        attend(q, inputs["kv"], inputs["plan"], out, PROGRAMS)
         gated = triton_fused.geglu(out.flatten(1), normed)
         hidden, after = triton_fused.norm_add(hidden, gated, weight, EPS, next_weight=weight)
         assert after is not None

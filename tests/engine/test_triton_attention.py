@@ -23,7 +23,7 @@ from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.kernels.split_plan import SplitPlan, plan_splits
 from photocall_engine.kernels.tiles import VisibleRows
 from photocall_engine.kernels.triton_attention import (
-    MANY,
+    FEW_ROWS,
     AttentionParts,
     AttentionTile,
     attend,
@@ -207,7 +207,7 @@ def test_a_plan_for_many_rows_or_little_room_has_no_parts(room: int, copies: int
     words.begin()
     plan = plan_rows(rows, HeadShape(4, 2, 64), SMALL, words, words.reserve(HEADER), parts)
     words.send()
-    assert plan.combines == (2 * len(rows.lo) < MANY) == (copies == 1)
+    assert plan.combines == (len(rows.lo) <= FEW_ROWS) == (copies == 1)
     out = torch.full(q.shape, torch.nan, device=DEVICE)
     parts.sum.fill_(torch.nan)
     attend(q.to(DEVICE), to_device(kv), plan, out, 3)

@@ -75,10 +75,11 @@ def plan_splits(rows: VisibleRows, tile_rows: int, split: int, *, whole: bool) -
     )
 
 
-def count_parts(rows: VisibleRows, split: int) -> int:
-    """How many parts single splits would leave."""
+def count_parts(rows: VisibleRows, split: int) -> tuple[int, int]:
+    """How many rows see several splits, and how many parts single splits would leave."""
     num_splits = (rows.hi - 1) // split - rows.lo // split + 1
-    return int(num_splits[num_splits > 1].sum())
+    long = num_splits > 1
+    return int(np.count_nonzero(long)), int(num_splits[long].sum())
 
 
 def _same_pages(

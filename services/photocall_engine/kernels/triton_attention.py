@@ -30,7 +30,8 @@ from photocall_engine.words import Words
 
 _LOG2E = 1.4426950408889634
 _COMBINE_HEADS = 4  # of one program, a warp each
-MANY = 128  # rows x K/V heads: from here on there is enough to do without splitting what a row sees
+FEW_ROWS = 64  # more are never split, so that no launch is spent on combining nothing
+ENOUGH = 128  # rows of several blocks x K/V heads: as many programs as the device has processors, without splitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,15 @@ def rows_of_tile(tile: AttentionTile, heads: int, kv_heads: int) -> int:
 def plan_rows(
     rows: VisibleRows, shape: HeadShape, tile: AttentionTile, words: Words, header: int, parts: AttentionParts
 ) -> AttentionPlan:
-    """Many rows walk what they see, few rows share it out, as long as there is room for their parts; both give a row
-    the same bits. Raises WordsFull."""
+    """Many long rows walk what they see, few share it out, as long as there is room for their parts; both give a row
+    the same bits. What is captured in a graph hangs on the number of rows alone. Raises WordsFull."""
     tile_rows = rows_of_tile(tile, shape.heads, shape.kv_heads)
-    many = len(rows.lo) * shape.kv_heads >= MANY
-    plan = plan_splits(rows, tile_rows, tile.block_n, whole=many or count_parts(rows, tile.block_n) > len(parts.sum))
-    return lay(rows, plan, words, header, parts, tile, combines=not many)
+    combines = len(rows.lo) <= FEW_ROWS
+    long, parts_left = count_parts(rows, tile.block_n)
+    whole = not combines or long * shape.kv_heads >= ENOUGH or parts_left > len(parts.sum)
+    return lay(
+        rows, plan_splits(rows, tile_rows, tile.block_n, whole=whole), words, header, parts, tile, combines=combines
+    )
 
 
 def lay(
@@ -120,13 +124,14 @@ def attend(q: torch.Tensor, kv: LayerKv, plan: AttentionPlan, out: torch.Tensor,
     """Softmax attention (scale 1) of q [R, H, D] over the planned positions, into out [R, H, D]; rows beyond the plan
     keep what `out` held.
 
-    `programs` per K/V head walk the work list; it changes who computes a row, never its bits.
+    `programs` walk the work list, an equal number for each K/V head; it changes who computes a row, never its bits.
     """
     _, heads, dim = q.shape
     kv_heads = kv.k.shape[0]
     tile, parts, words = plan.tile, plan.parts, plan.words.tensor
     if max(kv.k.stride(0), q.numel(), parts.sum.numel()) >= 2**31:
         raise ValueError("attention counts the elements of one K/V head, of q and of the parts in 32 bits")
+    programs = max(1, programs // kv_heads)
     block_d = max(16, triton.next_power_of_2(dim))
     columns = min(tile.columns, block_d)
     _attend[(programs, kv_heads, block_d // columns)](

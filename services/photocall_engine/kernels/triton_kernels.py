@@ -182,7 +182,7 @@ class TritonKernels:
 
     def attend(self, q: torch.Tensor, kv: LayerKv, plan: AttentionPlan) -> torch.Tensor:
         out = torch.empty_like(q)
-        attend(q, kv, plan, out, max(1, 2 * self._processors // kv.k.shape[0]))
+        attend(q, kv, plan, out, 2 * self._processors)
         return out
 
     def copy_pages(self, pool: torch.Tensor, src: torch.Tensor, dst: torch.Tensor) -> None:
@@ -196,8 +196,7 @@ class TritonKernels:
     def pick(
         self, hidden: torch.Tensor, head: torch.Tensor | Fp8Weight, allowed: torch.Tensor, cap: float | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        form = self._plan(head).form
-        return triton_pick.pick(hidden, head, allowed, cap, form=form, processors=self._processors)
+        return triton_pick.pick(hidden, head, allowed, cap, form=self._plan(head).form)
 
     def prepare_head(self, head: torch.Tensor) -> triton_lm_head.ScanHead:
         """A copy in 8 bits: a byte for each of the head's values."""
