@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from photocall_engine.reads import Reads, Values
 from photocall_engine.rows import PAGE_SIZE, RowBatch
 from photocall_engine.runner import DeviceLost
 from photocall_engine.torch_runner import TorchRunner
@@ -126,6 +128,43 @@ def test_every_bucket_replays_what_eager_gives(directory: Path) -> None:
     assert runner.enable_graphs()
     for n, batch in decodes.items():
         assert answers(runner, batch) == eager[n], n
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_texts_go_on_before_their_tokens_are_known(directory: Path, graphs: bool) -> None:
+    """Steps issued one ahead, each row's token where the last step picked it: the tokens of steps one at a time."""
+    runner, steps, count = load(directory), 12, 20
+    assert runner.enable_graphs() or not graphs
+    if not graphs:
+        runner.graphs = None
+    pager = Pager(runner)
+    prompts = [pager.place(Prompt([*words(20, seed), *[0] * steps])) for seed in range(count)]
+    every = np.arange(count, dtype=np.int32)
+    reads = Reads(every, LABELS, every, every[:1])
+
+    def run(ahead: bool) -> list[Values]:
+        readings, found, order = [], list[Values](), list(prompts)
+        batch = rows(runner, [(prompt, 0, 20) for prompt in order], read=[20 * row + 19 for row in range(count)])
+        for step in range(steps):
+            if step:
+                order.reverse()
+                picks = every[::-1].copy()  # who was row i is row count - 1 - i now
+                batch = rows(runner, [(prompt, 19 + step, 20 + step) for prompt in order])
+                if ahead:
+                    batch = replace(batch, from_row=every, from_pick=picks)
+                else:
+                    batch = replace(batch, tokens=found[-1].tokens[picks])
+            runner.forward(batch)
+            readings.append(runner.read(reads))
+            if step or not ahead:
+                found.append(runner.collect(readings.pop(0)))
+        return [*found, *map(runner.collect, readings)]
+
+    one_by_one, ahead = run(False), run(True)
+    for step, (alone, together) in enumerate(zip(one_by_one, ahead, strict=True)):
+        for part in ("letters", "tokens", "logprobs", "whole"):
+            assert getattr(alone, part).tobytes() == getattr(together, part).tobytes(), (step, part)
+    assert len({values.tokens.tobytes() for values in ahead}) > 2
 
 
 def test_pictures_from_every_bucket_are_what_eager_gives(directory: Path) -> None:
