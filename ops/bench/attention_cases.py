@@ -51,7 +51,7 @@ def tiles(model: Shapes, device: torch.device) -> Iterator[Case]:
 
 OTHER_TILES: dict[int, tuple[AttentionTile, ...]] = {
     256: (AttentionTile(64, 32, 256, warps=8, stages=4), AttentionTile(64, 64, 128, warps=4, stages=3)),
-    512: (AttentionTile(32, 32, 512, warps=8, stages=3), AttentionTile(64, 32, 128, warps=4, stages=3)),
+    512: (AttentionTile(64, 32, 256, warps=8, stages=3), AttentionTile(64, 32, 128, warps=4, stages=3)),
 }
 
 
