@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 REACH_S, REACH_SELDOM_S = 30.0, 240.0  # a point that nobody comes to in this time is not being tested
 RECOVERY_S = 20.0  # the longest that may pass, an engine's own start excluded
+MOST_AT_ONCE = 3  # strikes that somebody is recovering from
 GIVE_UP_S = 60.0  # then it is taken for lost, and the next strike is made
 
 
@@ -85,12 +86,12 @@ class Matrix:
             self._advance()
 
     def _may_begin(self, open_hits: list[Hit]) -> bool:
-        """One strike is prepared at a time; two that wait for leases would add up, which no promise is about."""
+        """One strike is prepared at a time; two that wait for leases of one room would add up."""
         assert self._next is not None
         hurried = [hit for hit in open_hits if hit.struck_at or not hit.strike.seldom]
-        if not self._world.whole or any(not hit.struck_at for hit in hurried) or len(hurried) >= 2:
+        if not self._world.whole or any(not hit.struck_at for hit in hurried) or len(hurried) >= MOST_AT_ONCE:
             return False
-        return not (self._next[0].leases and any(hit.strike.leases for hit in open_hits))
+        return not any(self._next[0].holders & hit.strike.holders for hit in open_hits)
 
     def _advance(self) -> None:
         self._next = next(self._schedule, None)

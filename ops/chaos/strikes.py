@@ -16,9 +16,14 @@ class Strike:
 
     victims: tuple[Victim, ...]
     point: str = ""
-    leases: bool = False  # a holder of leases dies: recovery waits until they end
     first: Victim | None = None  # killed before, so that the point, which lies in a start, is reached
     seldom: bool = False  # the point comes once in a batch: others go on meanwhile
+
+    @property
+    def holders(self) -> frozenset[str]:
+        """Rooms that hold leases of which a process dies: recovery waits until these end."""
+        rooms = {self.point.partition(".")[0] if victim == "it" else victim for victim in self.victims}
+        return frozenset(rooms & {"prep", "engine"})
 
     @property
     def name(self) -> str:
@@ -47,17 +52,17 @@ BATCH = (
     Strike(IT, "batch.finish", seldom=True),
 )
 PREP = (
-    Strike(IT, "prep.decode", leases=True),
-    Strike(IT, "prep.prepared", leases=True),
-    Strike(("prep",), leases=True),
+    Strike(IT, "prep.decode"),
+    Strike(IT, "prep.prepared"),
+    Strike(("prep",)),
 )
 ENGINE = (
-    Strike(IT, "engine.capture", leases=True, first="engine"),
-    Strike(IT, "engine.take", leases=True),
-    Strike(IT, "engine.step", leases=True),
-    Strike(IT, "engine.decode", leases=True),
-    Strike(IT, "engine.publish", leases=True),
-    Strike(IT, "engine.published", leases=True),
+    Strike(IT, "engine.capture", first="engine"),
+    Strike(IT, "engine.take"),
+    Strike(IT, "engine.step"),
+    Strike(IT, "engine.decode"),
+    Strike(IT, "engine.publish"),
+    Strike(IT, "engine.published"),
 )
 STORE = (
     Strike(REDIS, "gateway.accept"),
@@ -70,12 +75,12 @@ STORE = (
 )
 PAIRS = (
     Strike(("it", "redis"), "gateway.accept"),
-    Strike(("it", "redis"), "prep.decode", leases=True),
-    Strike(("it", "redis"), "engine.publish", leases=True),
-    Strike(("it", "prep"), "engine.step", leases=True),
-    Strike(("it", "gateway"), "engine.published", leases=True),
+    Strike(("it", "redis"), "prep.decode"),
+    Strike(("it", "redis"), "engine.publish"),
+    Strike(("it", "prep"), "engine.step"),
+    Strike(("it", "gateway"), "engine.published"),
     Strike(("it", "another gateway"), "batch.commit"),
-    Strike(("it", "engine"), "gateway.enqueue", leases=True),
+    Strike(("it", "engine"), "gateway.enqueue"),
 )
 MATRIX = (*GATEWAY, *BATCH, *PREP, *ENGINE, *STORE, *PAIRS)
 WITH_MODEL = (ENGINE[0], ENGINE[2], ENGINE[4])  # with the model that ships, which takes seconds to start

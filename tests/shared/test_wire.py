@@ -15,6 +15,7 @@ from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
 from photocall.messages import (
     TYPES,
     VERSION,
+    BatchProgress,
     DecideRequest,
     EngineInfo,
     Error,
@@ -41,6 +42,7 @@ ONE_OF_EACH: list[Message] = [
     Prepared("j", 1, [{"sha256": "0", "grid_height": 3}]),
     Status("j", "busy", "preparing"),
     Progress("j", "running", 1, 2),
+    BatchProgress("batch_1", "in_progress", 3, 1, 1, "queue_full"),
     StreamText("j", "wie heißt es?", 3, "Bär"),
     Result("j"),
     Error("j", "failed", {"code": "internal"}),
