@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,10 +11,15 @@ import torch
 from ops.bench.kernel_case import L2_FREE, REFERENCE, Case, Inputs, Shapes, device_name, draw
 from photocall_engine.kernels.matmul_table import plan_for
 from photocall_engine.kernels.triton_lm_head import ScanHead, greedy, letter_logits, scan_head
-from photocall_engine.kernels.triton_pick import TILE, PickTile, pick
+from photocall_engine.kernels.triton_pick import FEW, MANY, SOME, PickTile, pick
 
 VOCABULARY = 262144
-OTHER_TILES = (PickTile(64, 4, 3), PickTile(128, 4, 3), PickTile(128, 8, 4), PickTile(256, 8, 3))
+OTHER_TILES = (
+    FEW,
+    replace(FEW, flat=True),
+    SOME,
+    replace(MANY, flat=False),
+)  # what pick's rows may be cut into as well
 
 
 def head(model: Shapes, device: torch.device) -> Iterator[Case]:
@@ -46,7 +52,7 @@ def head(model: Shapes, device: torch.device) -> Iterator[Case]:
 
 
 def picks(model: Shapes, device: torch.device) -> Iterator[Case]:
-    """A token and its log probability for 1, 64 and 256 rows, and in other tiles."""
+    """A token and its log probability for 1, 64 and 256 rows, and in the tiles that other numbers of rows take."""
     weight = draw(device, 1, VOCABULARY, model.hidden)
     allowed = (torch.arange(VOCABULARY, device=device) % 7 != 3).to(torch.uint8)
     form = plan_for(device_name(device), VOCABULARY, model.hidden).form
@@ -54,14 +60,14 @@ def picks(model: Shapes, device: torch.device) -> Iterator[Case]:
     def make(seed: int, m: int) -> Inputs:
         return {"hidden": 4 * draw(device, seed, m, model.hidden) / model.hidden**0.5}
 
-    def run(i: Inputs, tile: PickTile = TILE) -> torch.Tensor:
+    def run(i: Inputs, tile: PickTile | None = None) -> torch.Tensor:
         token, logprob = pick(i["hidden"], weight, allowed, 30.0, form=form, tile=tile)
-        return torch.stack((token.float() / VOCABULARY, logprob))
+        return torch.stack((token.float(), logprob))  # ids are exact in float32
 
     def expected(i: Inputs) -> torch.Tensor:
         logits = 30 * torch.tanh(_logits(i["hidden"], weight) / 30)
         logprob, token = logits.masked_fill_(allowed == 0, -torch.inf).log_softmax(1).max(1)
-        return torch.stack((token.float() / VOCABULARY, logprob.float()))
+        return torch.stack((token.float(), logprob.float()))
 
     def same_bits(i: Inputs) -> bool:
         """Some of the rows alone and at other places, in tiles of every height."""
@@ -70,14 +76,14 @@ def picks(model: Shapes, device: torch.device) -> Iterator[Case]:
         return all(
             torch.equal(run({"hidden": i["hidden"][part]}, tile), every[:, part])
             for part in parts
-            for tile in (TILE, *OTHER_TILES)
+            for tile in (None, *OTHER_TILES)
         )
 
-    for m, tile in ((1, TILE), (64, TILE), (256, TILE), *((256, other) for other in OTHER_TILES)):
+    for m, tile in ((1, None), (64, None), (256, None), *((256, other) for other in OTHER_TILES)):
         yield Case(
-            "pick", f"{model.name} {m} rows" + ("" if tile is TILE else f" {tile}"), partial(make, m=m),
+            "pick", f"{model.name} {m} rows" + (f" {tile}" if tile else ""), partial(make, m=m),
             partial(run, tile=tile), expected, 2.0 * VOCABULARY * model.hidden, 2.0 * m * VOCABULARY * model.hidden,
-            L2_FREE, 8 * m, error_limit=1e-5, same_bits=same_bits if tile is TILE else None,
+            L2_FREE, 8 * m, error_limit=1e-5, same_bits=same_bits if tile is None else None,
         )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("triton")
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import Form
 from photocall_engine.kernels.reference import ROW_TILE, ReferenceKernels
-from photocall_engine.kernels.triton_pick import BLOCK_N, TILE, PickTile, pick
+from photocall_engine.kernels.triton_pick import BLOCK_N, FEW, MANY, SOME, pick, tile_for
 
 FORM_NAMES: tuple[Form, ...] = ("plain", "tma")
 FORMS = pytest.mark.parametrize("form", FORM_NAMES)
@@ -44,7 +44,7 @@ def whole_numbers(rows: int, vocab: int) -> tuple[torch.Tensor, torch.Tensor]:
 @FORMS
 def test_it_is_the_softmax_of_what_may_be_said(vocab: int, cap: float | None, dtype: torch.dtype, form: Form) -> None:
     hidden, head, allowed = drawn(3, vocab, dtype)
-    token, logprob = pick(hidden, head, allowed, cap, form=form)
+    token, logprob = pick(hidden, head, allowed, cap, form=form, processors=2)
     logits = hidden.double() @ head.double().T
     capped = logits if cap is None else cap * torch.tanh(logits / cap)
     said = capped.masked_fill(~allowed.bool(), -torch.inf)
@@ -70,7 +70,7 @@ def test_equals_take_the_lowest_id_and_nothing_forbidden(form: Form) -> None:
     head[[300, 301], 2] = 1.0
     allowed = torch.ones(700, dtype=torch.uint8, device=DEVICE)
     allowed[:6] = 0
-    token, logprob = pick(hidden, head, allowed, None, form=form)
+    token, logprob = pick(hidden, head, allowed, None, form=form, processors=3)
     assert token.tolist() == [6, 260, 300]
     assert torch.allclose(logprob[:1].cpu(), -torch.log(torch.tensor(694.0)), atol=1e-6)
 
@@ -88,20 +88,13 @@ def test_what_is_forbidden_changes_no_bit() -> None:
 
 @pytest.mark.parametrize(("form", "dtype"), [("plain", torch.float32), ("tma", torch.bfloat16)])
 def test_a_row_has_one_result(form: Form, dtype: torch.dtype) -> None:
-    """Alone, among few and many, at any place, in tiles of every height."""
+    """Alone, among few and many, at any place, whoever computes it, in tiles of every height."""
     hidden, head, allowed = drawn(130, 200, dtype)
     token, logprob = pick(hidden, head, allowed, None, form=form)
-    tall = PickTile(128, warps=4, stages=3)
-    for start, count, tile in (
-        (0, 1, TILE),
-        (129, 1, TILE),
-        (63, 2, TILE),
-        (66, 64, TILE),
-        (3, 65, tall),
-        (9, 9, tall),
-    ):
+    assert [tile_for(n) for n in (1, 64, 65, 128, 129, 300)] == [FEW, FEW, SOME, SOME, MANY, MANY]
+    for start, count, tile in ((0, 1, None), (129, 1, None), (63, 2, FEW), (66, 64, None), (3, 65, SOME), (9, 9, MANY)):
         part = slice(start, start + count)
-        found = pick(hidden[part], head, allowed, None, form=form, tile=tile)
+        found = pick(hidden[part], head, allowed, None, form=form, processors=1, tile=tile)
         assert torch.equal(found[0], token[part])
         assert torch.equal(found[1], logprob[part])
 

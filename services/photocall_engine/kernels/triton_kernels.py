@@ -196,7 +196,8 @@ class TritonKernels:
     def pick(
         self, hidden: torch.Tensor, head: torch.Tensor | Fp8Weight, allowed: torch.Tensor, cap: float | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return triton_pick.pick(hidden, head, allowed, cap, form=self._plan(head).form)
+        form = self._plan(head).form
+        return triton_pick.pick(hidden, head, allowed, cap, form=form, processors=self._processors)
 
     def prepare_head(self, head: torch.Tensor) -> triton_lm_head.ScanHead:
         """A copy in 8 bits: a byte for each of the head's values."""

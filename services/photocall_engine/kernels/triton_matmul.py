@@ -16,11 +16,13 @@ from enum import IntEnum
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import MatmulPlan
 from photocall_engine.kernels.triton_math import gelu
+from photocall_engine.kernels.triton_overlap import overlap
 from photocall_engine.kernels.vision import GateClips
 
 _GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
@@ -53,7 +55,9 @@ def matmul(
     scale = weight.scale if isinstance(weight, Fp8Weight) else None
     splits, m, n = sums.shape
     out = torch.empty(m, n, dtype=out_dtype or x.dtype, device=x.device)
-    _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](sums, out, scale, m * n, n, SPLITS=splits, BLOCK=_ADD_BLOCK)
+    _add_parts[(triton.cdiv(m * n, _ADD_BLOCK),)](
+        sums, out, scale, m * n, n, SPLITS=splits, BLOCK=_ADD_BLOCK, **overlap()
+    )
     return out
 
 
@@ -127,7 +131,7 @@ def _multiply(
         *((None,) * 6 if clips is None else (bound for clip in clips for bound in clip)),
         SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
         GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
-        num_warps=tile.warps, num_stages=tile.stages,
+        num_warps=tile.warps, num_stages=tile.stages, **overlap(),
     )  # fmt: skip
 
 
@@ -247,7 +251,11 @@ def _product(
     gate_low, gate_high, up_low, up_high, low, high,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     if WALKS:
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
             _tile(
@@ -264,7 +272,10 @@ def _product(
 
 
 @triton.jit(do_not_specialize=["size"])
-def _add_parts(parts, out, scale, size, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr):
+def _add_parts(parts, out, scale, size, n, SPLITS: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
+    if DEPENDENT:
+        gdc_launch_dependents()
+        gdc_wait()
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for split in range(SPLITS):

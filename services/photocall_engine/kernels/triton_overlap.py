@@ -19,7 +19,7 @@ from functools import cache
 
 import torch
 
-on: bool | None = False
+on: bool | None = None
 """Read at each launch, so before graphs are captured; `ops.bench.overlap` compares. None: wherever the device can."""
 
 

@@ -5,7 +5,8 @@
 The vocabulary is cut into tiles of one width. A tile's products are softcapped and masked where they were summed, and
 leave three numbers a row: the largest, the lowest id that has it, and the sum of the exponentials below it (Milakov and
 Gimelshein, arXiv:1805.02867). A second kernel adds up a row's tiles in an order that the vocabulary alone decides.
-The tile is the same for few and for many rows, so a row's bits depend on nothing but the row.
+Tiles of few and of many rows differ in how many rows one holds, never in how a row's columns lie among lanes and
+registers, so a row's bits depend on nothing but the row: that this holds for the compiled sums is for the GPU to show.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ _BLOCK_K = 64
 
 @dataclass(frozen=True, slots=True)
 class PickTile:
-    """Rows of one program's tile, in sixteens to a warp, so that no row's columns are shared among warps; the rest is
-    speed alone."""
+    """Rows of one program's tile, 16 or two times 16 to a warp, so that no row's columns are shared among warps; the
+    rest is speed alone."""
 
     block_m: int
     warps: int
     stages: int
+    programs: int = 1  # that one multiprocessor holds: while one ends a tile, another multiplies
+    flat: bool = True  # the next tile's loads are under way while one ends
 
 
-TILE = PickTile(64, warps=4, stages=4)  # as the tuner found for products as wide: several programs to a processor
+FEW = PickTile(64, warps=4, stages=4, programs=2, flat=False)
+SOME = PickTile(128, warps=8, stages=6)
+MANY = PickTile(256, warps=8, stages=4)
 
 
 def pick(
@@ -48,10 +53,11 @@ def pick(
     cap: float | None,
     *,
     form: Form,
-    tile: PickTile = TILE,
+    processors: int = 132,
+    tile: PickTile | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """From hidden [n, K] and head [V, K] to (token int32[n], log probability float32[n]) among ids with allowed
-    uint8[V] != 0, in the form that `matmul_table` names. The tile decides no bit.
+    uint8[V] != 0, in the form that `matmul_table` names; `tile` replaces the one that suits n.
 
     Logits are softcapped first where there is a cap. Ties go to the lowest id. A row with a NaN among its allowed
     logits gets a log probability of NaN.
@@ -69,13 +75,17 @@ def pick(
     across = triton.cdiv(n, BLOCK_N)
     top, total = torch.empty(2, m, across, dtype=torch.float32, device=hidden.device)
     first = torch.empty(m, across, dtype=torch.int32, device=hidden.device)
+    tile = tile or tile_for(m)
+    # values of four bytes fill the shared memory with half of the stages, one of which is the result's
+    stages = tile.stages if hidden.element_size() == 2 else min(tile.stages, 2)
+    tiles = triton.cdiv(m, tile.block_m) * across
     described = form == "tma" and descriptor_holds(hidden) and descriptor_holds(weight)
-    _tiles[(triton.cdiv(m, tile.block_m) * across,)](
+    _tiles[(min(tile.programs * processors, tiles),)](
         TensorDescriptor.from_tensor(hidden, [tile.block_m, _BLOCK_K]) if described else hidden,
         TensorDescriptor.from_tensor(weight, [BLOCK_N, _BLOCK_K]) if described else weight,
-        scale, allowed, top, first, total, m, n, k, hidden.stride(0), weight.stride(0), cap,
-        DESCRIBED=described, BLOCK_M=tile.block_m, BLOCK_N=BLOCK_N, BLOCK_K=_BLOCK_K,
-        num_warps=tile.warps, num_stages=tile.stages, **overlap(),
+        scale, allowed, top, first, total, m, n, k, hidden.stride(0), weight.stride(0), cap, tiles,
+        DESCRIBED=described, FLAT=tile.flat, BLOCK_M=tile.block_m, BLOCK_N=BLOCK_N, BLOCK_K=_BLOCK_K,
+        num_warps=tile.warps, num_stages=stages, **overlap(),
     )  # fmt: skip
     _best_of_tiles[(m,)](
         top, first, total, token, logprob, n, across, BLOCK=triton.next_power_of_2(across), num_warps=4, **overlap()
@@ -83,10 +93,15 @@ def pick(
     return token, logprob
 
 
-@triton.jit(do_not_specialize=["m"])
+def tile_for(rows: int) -> PickTile:
+    """The smallest that reads the head once."""
+    return FEW if rows <= FEW.block_m else SOME if rows <= SOME.block_m else MANY
+
+
+@triton.jit(do_not_specialize=["m", "tiles"])
 def _tiles(
-    x, weight, scale, allowed, top_out, first_out, total_out, m, n, k, x_stride, w_stride, cap,
-    DESCRIBED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    x, weight, scale, allowed, top_out, first_out, total_out, m, n, k, x_stride, w_stride, cap, tiles,
+    DESCRIBED: tl.constexpr, FLAT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     if DEPENDENT:
@@ -94,37 +109,38 @@ def _tiles(
         gdc_wait()
     down = tl.cdiv(m, BLOCK_M)
     across = tl.cdiv(n, BLOCK_N)
-    # the row tiles of a column tile stand together: the weight comes from memory once
-    column, row_tile = tl.program_id(0) // down, tl.program_id(0) % down
-    rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)
-    ids = column * BLOCK_N + tl.arange(0, BLOCK_N)
-    inner = tl.arange(0, BLOCK_K)
-    values = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    for block in range(tl.cdiv(k, BLOCK_K)):
-        if DESCRIBED:
-            a = x.load([row_tile * BLOCK_M, block * BLOCK_K])  # zero past the end
-            b = weight.load([column * BLOCK_N, block * BLOCK_K])
-        else:
-            inside = inner < k - block * BLOCK_K
-            at = block * BLOCK_K + inner
-            last_row, last_id = tl.minimum(rows, m - 1).to(tl.int64), tl.minimum(ids, n - 1).to(tl.int64)
-            a = tl.load(x + last_row[:, None] * x_stride + at[None, :], mask=inside[None, :], other=0.0)
-            b = tl.load(weight + last_id[:, None] * w_stride + at[None, :], mask=inside[None, :], other=0.0)
-        values = tl.dot(a, widened(b, a.dtype).T, values, input_precision="ieee")
-    if scale is not None:
-        values = values * tl.load(scale + ids, mask=ids < n, other=0.0)[None, :]
-    if cap is not None:
-        values = softcapped(values, cap)
-    may = tl.load(allowed + ids, mask=ids < n, other=0) != 0
-    values = tl.where(may[None, :], values, float("-inf"))
-    top = tl.max(values, 1)
-    first = tl.min(tl.where(values == top[:, None], ids[None, :], n), 1)
-    base = tl.where(top == float("-inf"), 0.0, top)  # nothing is allowed here: every term is exactly 0
-    total = tl.sum(tl.exp(values - base[:, None]), 1)
-    place = rows.to(tl.int64) * across + column
-    tl.store(top_out + place, top, mask=rows < m)
-    tl.store(first_out + place, first, mask=rows < m)
-    tl.store(total_out + place, total, mask=rows < m)
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLAT):
+        # the row tiles of a column tile stand together: the weight comes from memory once
+        column, row_tile = tile // down, tile % down
+        rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)
+        ids = column * BLOCK_N + tl.arange(0, BLOCK_N)
+        inner = tl.arange(0, BLOCK_K)
+        values = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for block in range(tl.cdiv(k, BLOCK_K)):
+            if DESCRIBED:
+                a = x.load([row_tile * BLOCK_M, block * BLOCK_K])  # zero past the end
+                b = weight.load([column * BLOCK_N, block * BLOCK_K])
+            else:
+                inside = inner < k - block * BLOCK_K
+                at = block * BLOCK_K + inner
+                last_row, last_id = tl.minimum(rows, m - 1).to(tl.int64), tl.minimum(ids, n - 1).to(tl.int64)
+                a = tl.load(x + last_row[:, None] * x_stride + at[None, :], mask=inside[None, :], other=0.0)
+                b = tl.load(weight + last_id[:, None] * w_stride + at[None, :], mask=inside[None, :], other=0.0)
+            values = tl.dot(a, widened(b, a.dtype).T, values, input_precision="ieee")
+        if scale is not None:
+            values = values * tl.load(scale + ids, mask=ids < n, other=0.0)[None, :]
+        if cap is not None:
+            values = softcapped(values, cap)
+        may = tl.load(allowed + ids, mask=ids < n, other=0) != 0
+        values = tl.where(may[None, :], values, float("-inf"))
+        top = tl.max(values, 1)
+        first = tl.min(tl.where(values == top[:, None], ids[None, :], n), 1)
+        base = tl.where(top == float("-inf"), 0.0, top)  # nothing is allowed here: every term is exactly 0
+        total = tl.sum(tl.exp(values - base[:, None]), 1)
+        place = rows.to(tl.int64) * across + column
+        tl.store(top_out + place, top, mask=rows < m)
+        tl.store(first_out + place, first, mask=rows < m)
+        tl.store(total_out + place, total, mask=rows < m)
 
 
 @triton.jit
