@@ -60,7 +60,7 @@ class TritonKernels:
         self._part_room = part_room
         self._tile = tile
         self._parts: dict[HeadShape, AttentionParts] = {}
-        self._plans: dict[tuple[int, int], MatmulPlan] = {}
+        self._plans: dict[tuple[int, int, bool], MatmulPlan] = {}
         self._device_name, self._processors, place = "cpu", 4, "cpu, interpreted"
         # a tensor descriptor with fewer rows than a tile loads it a third slower: null rows are cheaper
         self.row_tile = 64 if device.type == "cuda" else 1
@@ -101,9 +101,9 @@ class TritonKernels:
 
     def _plan(self, weight: torch.Tensor | Fp8Weight, *, whole: bool = False) -> MatmulPlan:
         n, k = weight.shape
-        plan = self._plans.get((n, k))
+        plan = self._plans.get((n, k, whole))
         if plan is None:
-            plan = self._plans[n, k] = plan_for(self._device_name, n, k, whole=whole)
+            plan = self._plans[n, k, whole] = plan_for(self._device_name, n, k, whole=whole)
         return plan
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor | None, eps: float) -> torch.Tensor:
