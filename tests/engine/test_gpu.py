@@ -38,7 +38,7 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 def load(directory: Path, device: str = "cuda", **fields: Any) -> TorchRunner:
     sizes: dict[str, Any] = {"num_pages": 400, "sliding_pages": 399, "max_rows": 1024, "soft_capacity": 64}
-    return TorchRunner.load(directory, device=device, **sizes, **fields)
+    return TorchRunner.load(directory, device=device, **(sizes | fields))
 
 
 def words(count: int, seed: int = 0) -> list[int]:

@@ -4,7 +4,7 @@
 
 A tile holds 64 places of one expert's rows, so a row meets the same matrix instruction however its batch chose. Which
 tile belongs to whom is worked out on the device in shapes that depend on the number of rows only, so a graph can hold
-it. A row's results are added in ascending expert id, as in the reference. So far run in Triton's interpreter only.
+it. A row's results are added in ascending expert id, as in the reference.
 """
 
 from __future__ import annotations

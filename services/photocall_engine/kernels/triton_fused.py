@@ -5,7 +5,7 @@
 Formulas are those of `reference.py` (RMSNorm: Zhang and Sennrich, arXiv:1910.07467; rotary positions: Su et al.,
 arXiv:2104.09864, halves paired; gelu by its tanh form). Inputs of any float type, arithmetic in float32, one rounding
 at the end. A program handles one row, or a few heads of one, in a shape that depends on the model only, so a row's bits
-do not depend on the batch. So far run in Triton's interpreter only.
+do not depend on the batch.
 """
 
 from __future__ import annotations

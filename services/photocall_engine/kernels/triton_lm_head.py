@@ -7,7 +7,7 @@ lower and upper bound of a logit; every block whose upper bound reaches the best
 and the largest exact logit wins, the lowest id among equals. |exact - scanned| <= |h| (|w - scale q| + rounding), by
 Cauchy and Schwarz, so the answer is that of a search through all exact logits, whatever the copy: a poor bound only
 means more blocks. There is no list that can overflow, so the full path is the case in which every block is a candidate.
-Softcapping is monotone and plays no part. So far run in Triton's interpreter only.
+Softcapping is monotone and plays no part.
 """
 
 from __future__ import annotations
