@@ -146,11 +146,10 @@ class RedisIntake:
                 self._fetching, self._wanted = self._wanted, 0
             try:
                 self._fetch(self._fetching)
-            except ResponseError as error:
-                if not str(error).startswith("NOGROUP"):
-                    raise
-                self._grouped = False  # the streams were deleted
             except redis.RedisError as error:
+                if isinstance(error, ResponseError) and str(error).startswith("NOGROUP"):
+                    self._grouped = False  # the streams were deleted
+                    continue
                 log.warning("cannot take requests: %s", error, extra=fields(retry_s=AWAY_S))
                 self._stopped.wait(AWAY_S)
             except Exception:  # an engine that takes nothing any more would look alive for ever

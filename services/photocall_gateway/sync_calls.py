@@ -127,6 +127,7 @@ class SyncCalls:
                     self._metrics.joined.inc()
                     return accepted.job_id, record
                 await self._records.delete(accepted.job_id)
+            await self._check_queue(owner, key)  # an answer of before is of no use: this one adds work after all
 
     async def _check_queue(self, owner: str, key: str) -> None:
         """Raises `overloaded` for a new job that would wait too long; one that joins another adds no work."""

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import redis
+from redis.exceptions import OutOfMemoryError, ResponseError
 
 from photocall import keys
 from photocall.blobs import DirBlobs
@@ -290,6 +291,23 @@ def test_streams_that_are_deleted_come_back(bench: QueueBench) -> None:
     bench.redis.flushall()
     bench.accept_text("j2")
     assert [request.job_id for request in bench.take()] == ["j2"]
+
+
+def test_a_full_redis_is_waited_out(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses to read for a group while its disk is full: the thread that takes requests outlives that."""
+    monkeypatch.setattr(intake_module, "AWAY_S", 0.01)
+    refusals = iter([OutOfMemoryError("MISCONF"), ResponseError("something else")])
+    read = bench.intake._redis.xreadgroup
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        for error in refusals:
+            raise error
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(bench.intake._redis, "xreadgroup", refuse)
+    bench.accept_text("j1")
+    assert [request.job_id for request in bench.take()] == ["j1"]
+    assert next(refusals, None) is None
 
 
 def test_idle_consumers_are_forgotten(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:

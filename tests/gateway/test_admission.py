@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from photocall import keys
 from photocall.connections import connect_async
 from photocall.redis_server import RedisServer
+from photocall_gateway import sync_calls
 from photocall_gateway.admission import MEASURED_S, Admission
 from tests.gateway.fake_backend import FakeBackend
 
@@ -125,4 +126,21 @@ def test_who_would_wait_too_long_is_told_at_once_and_who_joins_is_let_in(
     for caller in callers:
         caller.join(30)
     assert [answer.status_code for answer in found] == [200, 200]
+    assert len(backend.seen) == 1
+
+
+def test_a_repeat_that_no_answer_is_left_for_is_new_work(
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key outlives its answer: under overload it is refused like any new call, not let in as one that joins."""
+    wait_s = 0.0
+
+    async def estimate(self: Admission, deadline_at: float) -> float:
+        return wait_s
+
+    monkeypatch.setattr(Admission, "wait_s", estimate)
+    monkeypatch.setattr(sync_calls, "_useful", lambda record: False)
+    assert client.post("/v1/systemone", json=TEXT).status_code == 200
+    wait_s = 9.0
+    assert client.post("/v1/systemone", json=TEXT).status_code == 529
     assert len(backend.seen) == 1

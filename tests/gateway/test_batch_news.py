@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -210,10 +211,15 @@ def test_a_bad_webhook(caller: Caller, webhook: Any, param: str) -> None:
 
 
 def test_a_deleted_batch_leaves_nothing(
-    caller: Caller, backend: FakeBackend, settings: GatewaySettings, redis_client: redis.Redis
+    caller: Caller,
+    backend: FakeBackend,
+    settings: GatewaySettings,
+    redis_client: redis.Redis,
+    eventually: Callable[..., Any],
 ) -> None:
     hook = {"url": "https://hooks.example/"}
     kept, gone = caller.run(rows(2)), caller.run(rows(2), webhook=hook)
+    eventually(lambda: not any(settings.data.rglob("live/*")))  # what there is to tell of their ends has been told
     deleted = caller.http.delete(f"/v1/batches/{gone['id']}")
     assert (deleted.status_code, deleted.json()) == (200, {"id": gone["id"], "object": "batch", "deleted": True})
     for path in (
@@ -231,6 +237,21 @@ def test_a_deleted_batch_leaves_nothing(
     # A list goes on behind a batch that is gone, and the input is a file of its own.
     assert [batch["id"] for batch in caller.get(f"/v1/batches?after={gone['id']}").json()["data"]] == [kept["id"]]
     assert caller.get(f"/v1/files/{gone['input_file_id']}").status_code == 200
+
+
+def test_of_two_that_delete_a_batch_one_is_too_late(
+    caller: Caller, backend: FakeBackend, settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = caller.run(rows(1))
+    rename = Path.rename
+
+    def late(self: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        shutil.rmtree(self)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    assert caller.http.delete(f"/v1/batches/{gone['id']}").status_code == 404
 
 
 def test_a_batch_that_runs_is_not_deleted(caller: Caller, backend: FakeBackend) -> None:

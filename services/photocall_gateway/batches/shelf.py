@@ -116,8 +116,11 @@ class BatchShelf:
             msg = f"A batch that is {found.shown_status} cannot be deleted: cancel it, and wait for its end"
             raise CodedError("batch_state", msg)
         directory = self._places.batch(owner, batch_id)
-        aside = directory.with_name(f".{batch_id}")
-        directory.rename(aside)  # gone at once; what a crash leaves of it is swept
+        aside = directory.with_name(f".{batch_id}.{secrets.token_hex(4)}")
+        try:
+            directory.rename(aside)  # gone at once; what a crash leaves of it is swept
+        except FileNotFoundError:  # somebody else has just deleted it
+            raise unknown_batch(batch_id) from None
         sync_directory(directory.parent)
         shutil.rmtree(aside, ignore_errors=True)
         self._places.marker(owner, batch_id).unlink(missing_ok=True)
