@@ -21,7 +21,9 @@ from ops.chaos.witness import Witness
 GIVE_UP_S = 90.0  # far beyond any recovery: then nothing will come
 RETRY_S = 0.1
 ENDS = ("succeeded", "failed", "cancelled", "expired")
-AGAIN = frozenset({409, 429, 500, 502, 503, 504, 507, 529})  # 409: the first upload of the same key is being read
+AGAIN = frozenset(
+    {409, 429, 500, 502, 503, 504, 507, 529}
+)  # 409: the first upload of the same key is being read, unless it says more
 
 
 class Lost(Exception):
@@ -43,7 +45,7 @@ class Caller:
         while time.monotonic() < until:
             try:
                 found = self.http.request(method, self._balancer.pick() + path, **sent)
-                if found.status_code not in AGAIN:
+                if found.status_code not in AGAIN or b"batch_state" in found.content:
                     return found
                 last, why = f"{found.status_code} {found.text[:200]}", str(found.status_code)
             except httpx.TransportError as error:
