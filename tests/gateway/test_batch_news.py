@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sqlite3
@@ -21,6 +22,7 @@ from photocall.settings import GatewaySettings
 from photocall_gateway.app import create_app
 from photocall_gateway.batches import book, ledger
 from photocall_gateway.batches.batch import BatchStatus
+from photocall_gateway.batches.feeder import Feeder
 from photocall_gateway.batches.places import ERRORS, OUTPUT, Places
 from photocall_gateway.sweeping import SweeperThread
 from tests.gateway.batch_helper import QUESTIONS, Caller, jsonl, line
@@ -316,6 +318,25 @@ def test_a_disk_that_fills_up_pauses_the_batch_and_loses_nothing(
     assert caller.results(batch)[0].keys() == {f"row-{i}" for i in range(60)}
     assert len(backend.seen) == len(set(backend.seen)) == 60, "no row was asked twice"
     assert "disk_full" in [event["data"]["paused"] for event in events(caller, batch["id"])]
+
+
+def test_an_input_that_cannot_be_read_is_not_the_store_s_fault(
+    caller: Caller, backend: FakeBackend, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "DISK_PAUSE_S", 0.05)
+    broken = True
+    feed = Feeder.feed
+
+    async def fails(self: Feeder) -> None:
+        if broken:
+            raise OSError(errno.EIO, "the folder is gone")
+        await feed(self)
+
+    monkeypatch.setattr(Feeder, "feed", fails)
+    started = caller.start(caller.upload(rows(3)))
+    eventually(lambda: caller.batch(started["id"])["paused"] == "disk_error")
+    broken = False
+    assert caller.ended(started["id"])["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
 
 
 def test_a_disk_that_is_full_from_the_beginning(

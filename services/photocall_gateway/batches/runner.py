@@ -115,9 +115,9 @@ class BatchRunner:
                     return await self._break_off(BatchStatus.EXPIRED, "batch_expired", _EXPIRED)
                 await self._feeder.feed()
                 await self._settler.settle()
-            except (RedisError, OSError) as error:
+            except (RedisError, ConnectionError, TimeoutError) as error:
                 await book.pause("store_away", error)
-            except sqlite3.OperationalError as error:
+            except (OSError, sqlite3.OperationalError) as error:  # its own disk, or the folder that it reads
                 await book.wait_for_disk(error)
             if self._feeder.all_sent and not len(self._flights):
                 return await self._finish()
