@@ -397,6 +397,8 @@ def test_an_idempotency_key_is_one_batch_and_one_body(
     def post(path: str, sent: Any) -> Any:
         return caller.http.post(path, json=sent, headers=keyed)
 
+    refused = post("/v1/batches", {**body, "input_file_id": f"file-{'0' * 32}"})
+    assert refused.status_code == 404, "and the key is free for the corrected body"
     first, again = post("/v1/batches", body), post("/v1/batches", dict(reversed(body.items())))
     assert first.json()["id"] == again.json()["id"]
     assert len(caller.get("/v1/batches").json()["data"]) == 1

@@ -6,14 +6,15 @@ import asyncio
 import hashlib
 import os
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import CodedError, IdempotencyMismatch
+from photocall.errors import CodedError, IdempotencyMismatch, PhotocallError
 from photocall.questions import InvalidField
 from photocall.records import AsyncRecords
 from photocall.settings import DAY_S, GatewaySettings
@@ -86,8 +87,9 @@ class BatchDesk:
         batch_id, before = await self._keyed(owner, key, said)
         if before is not None:
             return before
-        head, source = await asyncio.to_thread(self._head, owner, new, batch_id)
-        found = await asyncio.to_thread(self.batches.create, head, source)
+        async with self._freed(owner, key):
+            head, source = await asyncio.to_thread(self._head, owner, new, batch_id)
+            found = await asyncio.to_thread(self.batches.create, head, source)
         self.keeper.hurry()
         return found
 
@@ -138,7 +140,8 @@ class BatchDesk:
                 webhook=head.webhook,
             )
 
-        found = await asyncio.to_thread(self.batches.retry_failed, owner, batch_id, again)
+        async with self._freed(owner, key):
+            found = await asyncio.to_thread(self.batches.retry_failed, owner, batch_id, again)
         self.keeper.hurry()
         return found
 
@@ -205,6 +208,16 @@ class BatchDesk:
         with suppress(CodedError):
             return bound_id, await self.batch(owner, bound_id)
         return bound_id, None
+
+    @asynccontextmanager
+    async def _freed(self, owner: str, key: str | None) -> AsyncIterator[None]:
+        """A key stands for nothing when what was asked under it is refused: the corrected request may have it."""
+        try:
+            yield
+        except PhotocallError:
+            if key is not None:
+                await self._redis.delete(keys.bound(owner, f"batch:{key}"))
+            raise
 
     def _head(self, owner: str, new: NewBatch, batch_id: str) -> tuple[Head, Path | None]:
         """Raises InvalidField, or CodedError `unknown_file`."""
