@@ -118,6 +118,7 @@ class KeyRing:
         self._keys: tuple[ApiKey, ...] = ()
         self._looked_at = time.monotonic()
         self._seen = None if file is None else _version(file)
+        self._told = self._seen  # the last version that could not be read and was said to be so
         if self._file is None:
             return
         try:
@@ -149,12 +150,15 @@ class KeyRing:
         version = _version(self._file.path)
         if version == self._seen:
             return
-        self._seen = version
         try:
             self._keys = self._file.read()
-            log.info("API keys read again", extra=fields(keys=len(self._keys)))
-        except KeyFileError as error:
-            log.error("the file of API keys cannot be used, the keys stay as they were: %s", error)
+        except KeyFileError as error:  # tried again at every look, told of once
+            if version != self._told:
+                log.error("the file of API keys cannot be used, the keys stay as they were: %s", error)
+            self._told = version
+            return
+        self._seen = version
+        log.info("API keys read again", extra=fields(keys=len(self._keys)))
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:

@@ -74,14 +74,20 @@ class KeyFile:
         return [(line, _parsed(line, number)) for number, line in enumerate(text.splitlines(), 1)]
 
     def _write(self, lines: list[str]) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=".keys-")  # 0600
+        path = self.path.resolve()  # a link goes on pointing to the file
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # 0600
         try:
             with os.fdopen(descriptor, "w") as out:
+                if path.exists():  # whoever could read it can read it still: the gateway may be another user
+                    old = path.stat()
+                    os.fchmod(descriptor, old.st_mode & 0o777)
+                    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+                        os.fchown(descriptor, old.st_uid, old.st_gid)
                 out.write("".join(f"{line}\n" for line in lines))
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(name, self.path)
+            os.replace(name, path)
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from photocall.api_keys import KeyFile
+from photocall.api_keys import KeyFile, KeyFileError
 from photocall.errors import CodedError
 from photocall.settings import GatewaySettings, SettingsError
 from photocall_gateway import auth
@@ -99,6 +99,20 @@ def test_keys_come_and_go_without_a_restart(file: Path, monkeypatch: pytest.Monk
         owner(keys, authorization=f"Bearer {made}")
     with pytest.raises(CodedError, match="Missing API key"):
         owner(keys, host="localhost")
+
+
+def test_a_revocation_that_could_not_be_read_at_once_is_read_later(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "LOOK_S", 0.0)
+    keys = KeyRing(file)
+    made = KeyFile(file).create("eve", ["ask"])
+    owner(keys, authorization=f"Bearer {made}")
+    KeyFile(file).revoke("eve")
+    read = KeyFile.read
+    monkeypatch.setattr(KeyFile, "read", lambda self: (_ for _ in ()).throw(KeyFileError("too many open files")))
+    assert owner(keys, authorization=f"Bearer {made}") == "eve"
+    monkeypatch.setattr(KeyFile, "read", read)
+    with pytest.raises(CodedError, match="Invalid API key"):
+        owner(keys, authorization=f"Bearer {made}")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,19 @@ def test_what_people_wrote_stays(tmp_path: Path) -> None:
     assert file.path.read_text() == f"# people\nann:{'a' * 64}  # until May\n"
 
 
+def test_who_could_read_the_file_can_read_it_still(tmp_path: Path) -> None:
+    """Its mode stays, and a link to it stays a link."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "keys").write_text(f"ann:{'a' * 64}\n")
+    (there / "keys").chmod(0o640)
+    (tmp_path / "keys").symlink_to(there / "keys")
+    KeyFile(tmp_path / "keys").create("bob")
+    assert (tmp_path / "keys").is_symlink()
+    assert stat.S_IMODE((there / "keys").stat().st_mode) == 0o640
+    assert [key.id for key in KeyFile(there / "keys").read()] == ["ann", "bob"]
+
+
 @pytest.mark.parametrize(
     ("owner", "scopes"), [("", ["ask"]), ("a:b", ["ask"]), ("a b", ["ask"]), ("c", ["root"]), ("c", [])]
 )
