@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 from photocall import keys
 from photocall.jobs import Refused
 from photocall.settings import GatewaySettings
+from photocall_gateway import events as events_file
 from photocall_gateway.app import create_app
 from photocall_gateway.batches import book, ledger
 from photocall_gateway.batches.batch import BatchStatus
@@ -80,6 +81,15 @@ def events(caller: Caller, batch_id: str, last: str | None = None) -> list[dict[
 
 
 # --- events -------------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_ends_with_the_batch(caller: Caller, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is told of by a wake, not found out by looking again after a while."""
+    monkeypatch.setattr(events_file, "REREAD_S", 600.0)
+    backend.delay_s = 0.05
+    started = caller.start(caller.upload(rows(20)))
+    whole = events(caller, started["id"])
+    assert whole[-1]["data"]["status"] == "completed"
 
 
 def test_events_from_the_beginning_to_the_end_and_from_any_of_them(caller: Caller, backend: FakeBackend) -> None:

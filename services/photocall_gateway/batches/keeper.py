@@ -159,6 +159,7 @@ class BatchKeeper:
             return  # whoever has it now does
         marker.unlink(missing_ok=True)
         await self._leases.forget(batch.head.id)
+        await self._parts.news.wake(batch.head.id)  # who follows has its last event, and sees only now that it is
 
     def _sweep(self) -> None:
         now = time.time()

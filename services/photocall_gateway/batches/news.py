@@ -55,6 +55,10 @@ class BatchNews:
             await run_async(self._redis, owing)
         return await self.tell(batch, fence)
 
+    async def wake(self, batch_id: str) -> None:
+        """Whoever follows the batch looks again."""
+        await self._redis.publish(keys.WAKE, batch_id)
+
     async def shown(self, batch: Batch) -> dict[str, Any]:
         """The batch object, with what only Redis knows: how its webhook fares, and a pause that a full disk hides."""
         body = batch.shown()
