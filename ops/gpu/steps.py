@@ -68,6 +68,12 @@ STEPS: tuple[Step, ...] = (
         _engine("e4b", "--numerics", "invariant,fast", "--only", "W3,W1,W2", "--rounds", "2"),
         usual=False,
     ),
+    Step(
+        "finite-31b",
+        "every operation of a text and a picture at 31B: finite, as the reference, and the same from graphs",
+        150,
+        _module("ops.gpu.finite", "--shape", "31b", "--device", "cuda", "--out", "{out}"),
+    ),
     Step("engine-31b", "workloads at 31B", 240, _engine("31b", "--only", "W1L,W3,W1", "--rounds", "2")),
     Step(
         "traces",
