@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import shutil
@@ -9,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from photocall.settings import DAY_S, GatewaySettings
 from photocall_gateway.app import create_app
 from photocall_gateway.batches.files import FileShelf, StoredFile
 from photocall_gateway.batches.places import Places, tag
+from photocall_gateway.routes import files
 from tests.gateway.batch_helper import Caller, jsonl, line
 from tests.gateway.conftest import POLICY
 
@@ -201,3 +203,26 @@ def test_a_result_is_deleted_only_when_it_is_whole(caller: Caller, backend: Any)
     assert caller.get("/v1/files?purpose=batch_output").json()["data"][0]["id"] == batch["output_file_id"]
     assert caller.http.delete(path).status_code == 200
     assert caller.get(path).status_code == 404
+
+
+def test_a_reader_that_leaves_at_once_leaves_no_file_open(tmp_path: Path) -> None:
+    """Whenever it leaves: nothing is opened for it that it does not hold."""
+    path = tmp_path / "results"
+    path.write_bytes(b"line\n" * 9)
+    opened: list[Any] = []
+
+    class Seen(type(path)):  # type: ignore[misc]
+        def open(self, *args: Any, **kwargs: Any) -> Any:
+            opened.append(super().open(*args, **kwargs))
+            return opened[-1]
+
+    async def read_and_leave() -> None:
+        pieces = files._pieces(Seen(path), 0, 45)
+        reader = asyncio.ensure_future(anext(pieces))
+        await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)
+        await cast(Any, pieces).aclose()
+
+    asyncio.run(read_and_leave())
+    assert [source.closed for source in opened] == [True]

@@ -155,8 +155,8 @@ def _range(first: str, last: str, size: int) -> tuple[int, int]:
 
 
 async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    source = await asyncio.to_thread(path.open, "rb")
-    try:
+    # Not opened by a thread: where the caller left meanwhile, nobody would have the file to close it.
+    with path.open("rb") as source:
         source.seek(start)
         while start < end:
             piece = await asyncio.to_thread(source.read, min(_PIECE_BYTES, end - start))
@@ -164,8 +164,6 @@ async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
                 return
             start += len(piece)
             yield piece
-    finally:
-        source.close()
 
 
 _ID = in_path("file_id")
