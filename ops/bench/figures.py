@@ -118,6 +118,13 @@ def _version(package: str) -> str:
         return "none"
 
 
+def tell(found: Mapping[str, Any], out: Path | None) -> None:
+    """What an examination found: printed as JSON, and written with its provenance where a file is wanted."""
+    print(json.dumps(found, indent=1))
+    if out:
+        out.write_text(json.dumps(provenance() | dict(found), indent=1) + "\n")
+
+
 def write(path: Path, results: Iterable[Figure], **more: Any) -> None:
     """The figures as JSON; `more` stands beside them."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import time
@@ -61,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     found = examine(options.shape, options.device)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(figures.provenance() | found, indent=1) + "\n")
+    figures.tell(found, options.out)
     return 0 if found["holds"] else 1
 
 

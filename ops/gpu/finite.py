@@ -8,7 +8,6 @@ Says the first results that are not finite, with what went into them, and the la
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -117,9 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     found = examine(options.shape, options.device)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(figures.provenance() | found, indent=1) + "\n")
+    figures.tell(found, options.out)
     return 0 if found["holds"] else 1
 
 

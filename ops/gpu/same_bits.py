@@ -8,7 +8,6 @@ differ, and from what.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,9 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     found = compare(options.shape, options.device, options.requests)
-    print(json.dumps(found, indent=1))
-    if options.out:
-        options.out.write_text(json.dumps(figures.provenance() | found, indent=1) + "\n")
+    figures.tell(found, options.out)
     return 1 if any(found["different"].values()) else 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from ops.bench import figures
 from ops.gpu import same_bits, session, traces, tune
 from ops.gpu.steps import STEPS, Step
 from photocall_engine.kernels.matmul_plan import Tile
@@ -163,7 +164,7 @@ def test_an_answer_that_differs_is_shown(monkeypatch: pytest.MonkeyPatch) -> Non
     one_by_one = same_bits._one_by_one
     monkeypatch.setattr(same_bits, "_one_by_one", lambda stand, requests: one_by_one(stand, requests) | {"job-1": {}})
     made: list[str] = []
-    monkeypatch.setattr(same_bits, "print", lambda text: made.append(text), raising=False)
+    monkeypatch.setattr(figures, "print", lambda text: made.append(text), raising=False)
     assert same_bits.main(["--shape", "tiny", "--device", "cpu", "--requests", "3"]) == 1
     [shown] = made
     assert json.loads(shown)["different"]["one at a time"] >= 1

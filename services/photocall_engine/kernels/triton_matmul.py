@@ -72,12 +72,11 @@ def unfinished(
     """`matmul`, or its parts float32[S, M, N] where each has programs of its own; an 8-bit weight's without scales."""
     n = weight.shape[0]
     m = x.shape[0]
-    apart = plan.splits > 1 and plan.tile(m).apart
-    if apart:
+    if plan.splits > 1 and plan.tile(m).apart:
         out = torch.empty(plan.splits, m, n, dtype=torch.float32, device=x.device)
     else:
         out = torch.empty(m, n, dtype=out_dtype or x.dtype, device=x.device)
-    _multiply(x, weight, plan, out, None, _End.STORE, apart, programs)
+    _multiply(x, weight, plan, out, None, _End.STORE, programs)
     return out
 
 
@@ -98,7 +97,7 @@ def gated(
     end = _End.PAIR if let_through is None else _End.GATE
     width = weight.shape[0] // 2 if end == _End.PAIR else weight.shape[0]
     out = torch.empty(x.shape[0], width, dtype=x.dtype, device=x.device)
-    _multiply(x, weight, plan, out, let_through, end, False, programs, clips)
+    _multiply(x, weight, plan, out, let_through, end, programs, clips)
     return out
 
 
@@ -109,10 +108,11 @@ def _multiply(
     out: torch.Tensor,
     let_through: torch.Tensor | None,
     end: _End,
-    apart: bool,
     programs: int,
     clips: GateClips | None = None,
 ) -> None:
+    """Into out [M, N], or each split's sums into out [S, M, N]."""
+    apart = out.ndim == 3
     scale = weight.scale if isinstance(weight, Fp8Weight) and not apart else None
     values = weight.values if isinstance(weight, Fp8Weight) else weight
     m, k = x.shape
@@ -154,7 +154,7 @@ def _place(tile, m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl
 
 
 @triton.jit
-def _load(
+def load_block(
     matrix, stride, first, count, block, k, ROWS: tl.constexpr, BLOCK_K: tl.constexpr, TMA: tl.constexpr,
     EVEN_K: tl.constexpr,
 ):  # fmt: skip
@@ -204,27 +204,27 @@ def _tile(
     up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     if END == 1:
         for block in range(last):
-            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
-            b = _load(weight, w_stride, column, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            c = _load(weight, w_stride, column + n, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = load_block(weight, w_stride, column, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            c = load_block(weight, w_stride, column + n, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
             total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
             up = tl.dot(a, widened(c, a.dtype).T, up, input_precision="ieee")
     elif APART:
         for block in range(split * split_blocks, tl.minimum((split + 1) * split_blocks, last)):
-            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
-            b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
             total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
     elif SPLITS == 1:
         for block in range(last):
-            a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
-            b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+            a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+            b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
             total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
     else:
         for part in range(SPLITS):
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
             for block in range(part * split_blocks, tl.minimum((part + 1) * split_blocks, last)):
-                a = _load(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
-                b = _load(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
+                a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
+                b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
                 acc = tl.dot(a, widened(b, a.dtype).T, acc, input_precision="ieee")
             total = total + acc
     rows = row + tl.arange(0, BLOCK_M)

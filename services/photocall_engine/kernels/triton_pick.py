@@ -6,7 +6,7 @@ The vocabulary is cut into tiles of one width. A tile's products are softcapped 
 leave three numbers a row: the largest, the lowest id that has it, and the sum of the exponentials below it (Milakov and
 Gimelshein, arXiv:1805.02867). A second kernel adds up a row's tiles in an order that the vocabulary alone decides.
 Tiles of few and of many rows differ in how many rows one holds, never in how a row's columns lie among lanes and
-registers, so a row's bits depend on nothing but the row: that this holds for the compiled sums is for the GPU to show.
+registers, so a row's bits depend on nothing but the row (the tests on the device compare them).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.matmul_plan import Form
 from photocall_engine.kernels.triton_math import softcapped
-from photocall_engine.kernels.triton_matmul import descriptor_holds, widened
+from photocall_engine.kernels.triton_matmul import descriptor_holds, load_block, widened
 from photocall_engine.kernels.triton_overlap import overlap
 
 BLOCK_N = 128  # columns of a tile: part of what a row's bits depend on
@@ -114,18 +114,10 @@ def _tiles(
         column, row_tile = tile // down, tile % down
         rows = row_tile * BLOCK_M + tl.arange(0, BLOCK_M)
         ids = column * BLOCK_N + tl.arange(0, BLOCK_N)
-        inner = tl.arange(0, BLOCK_K)
         values = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for block in range(tl.cdiv(k, BLOCK_K)):
-            if DESCRIBED:
-                a = x.load([row_tile * BLOCK_M, block * BLOCK_K])  # zero past the end
-                b = weight.load([column * BLOCK_N, block * BLOCK_K])
-            else:
-                inside = inner < k - block * BLOCK_K
-                at = block * BLOCK_K + inner
-                last_row, last_id = tl.minimum(rows, m - 1).to(tl.int64), tl.minimum(ids, n - 1).to(tl.int64)
-                a = tl.load(x + last_row[:, None] * x_stride + at[None, :], mask=inside[None, :], other=0.0)
-                b = tl.load(weight + last_id[:, None] * w_stride + at[None, :], mask=inside[None, :], other=0.0)
+            a = load_block(x, x_stride, row_tile * BLOCK_M, m, block, k, BLOCK_M, BLOCK_K, DESCRIBED, False)
+            b = load_block(weight, w_stride, column * BLOCK_N, n, block, k, BLOCK_N, BLOCK_K, DESCRIBED, False)
             values = tl.dot(a, widened(b, a.dtype).T, values, input_precision="ieee")
         if scale is not None:
             values = values * tl.load(scale + ids, mask=ids < n, other=0.0)[None, :]
