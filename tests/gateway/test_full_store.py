@@ -25,6 +25,7 @@ from photocall.settings import GatewaySettings
 from photocall_gateway.app import create_app
 from tests.gateway.conftest import KEY, POLICY
 from tests.gateway.fake_backend import FakeBackend
+from tests.small_disk import mounted
 
 QUESTIONS = {"q": {"type": "noul", "instructions": "Is it?"}}
 TEXT = {"state": "text", "questions": QUESTIONS}
@@ -34,13 +35,8 @@ ROOM = 3 << 20
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", disk], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("a file system of its own needs root")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
+    with mounted(tmp_path / "disk", "8m") as disk:
+        yield disk
 
 
 @contextmanager

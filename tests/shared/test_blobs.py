@@ -7,7 +7,6 @@ import errno
 import os
 import shutil
 import stat
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from photocall import keys
 from photocall.blobs import BlobsFull, BlobStore, DirBlobs, RedisBlobs, open_blobs
 from photocall.redis_server import RedisServer
+from tests.small_disk import mounted
 
 
 @pytest.fixture(params=["dir", "redis"])
@@ -108,13 +108,8 @@ def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("a file system of its own needs root")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
+    with mounted(tmp_path / "disk", "1m") as disk:
+        yield disk
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from photocall.client.errors import NotAnswered
-from photocall.client.flows import Call, Flow, Pause, call
+from photocall.client.flows import Call, Flow, Pause, Shown, call
 
 UPLOAD_READ_S = 600.0  # a large file is put on the server's disk before it answers
 FIRST_LOOK_S, LAST_LOOK_S = 0.1, 5.0
@@ -19,27 +19,15 @@ PAGE_LINES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Shown):
     """A batch object, as the server shows it."""
 
-    fields: Mapping[str, Any]
-
-    @property
-    def id(self) -> str:
-        return str(self.fields["id"])
-
-    @property
-    def status(self) -> str:
-        return str(self.fields["status"])
+    ENDS: ClassVar[tuple[str, ...]] = ("completed", "failed", "expired", "cancelled")
 
     @property
     def counts(self) -> dict[str, int]:
         """Rows: `total`, `completed`, `failed`."""
         return dict(self.fields["request_counts"])
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)

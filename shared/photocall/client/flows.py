@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from photocall.client.errors import JobFailed, NotAnswered, RequestRefused
 
@@ -63,9 +63,10 @@ Flow: TypeAlias = Generator[Call | Pause, Reply | None, T]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A job object, as the server shows it."""
+class Shown:
+    """An object as the server shows it; `ENDS` are the states that it ends in."""
 
+    ENDS: ClassVar[tuple[str, ...]]
     fields: Mapping[str, Any]
 
     @property
@@ -78,7 +79,14 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        return self.status in ("succeeded", "failed", "cancelled", "expired")
+        return self.status in self.ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Shown):
+    """A job object, as the server shows it."""
+
+    ENDS: ClassVar[tuple[str, ...]] = ("succeeded", "failed", "cancelled", "expired")
 
     @property
     def answers(self) -> dict[str, Any]:
