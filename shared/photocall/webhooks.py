@@ -1,7 +1,7 @@
 """Webhooks: what is owed to which URL, and how it is signed (Standard Webhooks: webhook-id, -timestamp, -signature).
 
-A delivery is one hash, due by its place in a zset; the script that ends a job writes both, so a delivery is owed
-exactly when its job has ended. It is made at least once: whoever makes it may die after the other side has heard. HTTP
+A delivery is one hash, due by its place in a zset; the script that ends a job, or tells of a batch's end, writes both, so
+a delivery is owed exactly when that has happened. It is made at least once: whoever makes it may die after the other side has heard. HTTP
 is not known here.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from photocall import keys
-from photocall.jobs import JobStatus, Webhook
+from photocall.jobs import JobStatus
 from photocall.scripts import Call
 from photocall.wire import pack, unpack
 
@@ -75,17 +75,6 @@ class Delivery:
             state="delivered" if state == "delivered" else "failed" if state == "failed" else "pending",
             log=tuple(Attempt(**unpack(packed)) for packed in tries if packed),
         )
-
-
-def announce(delivery_id: str, owner: str, webhook: Webhook, event: str, body: bytes, now: float) -> Call[bool]:
-    """Owe a delivery that is not about a job; `body` is the JSON to send. False: it is owed already, or not wanted.
-
-    The same id is owed once, so whoever takes over from a process that died may announce again.
-    """
-    if webhook.events and event not in webhook.events:
-        return Call("announce", (), (), bool, job=False)
-    args = (delivery_id, repr(now), KEPT_S, owner, webhook.url, event, body)
-    return Call("announce", (keys.webhook(delivery_id), keys.WEBHOOKS), args, bool, job=False)
 
 
 def claim(delivery_id: str, now: float) -> Call[int | None]:

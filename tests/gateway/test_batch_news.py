@@ -24,6 +24,8 @@ from photocall_gateway.app import create_app
 from photocall_gateway.batches import book, ledger
 from photocall_gateway.batches.batch import BatchStatus
 from photocall_gateway.batches.feeder import Feeder
+from photocall_gateway.batches.leases import BatchLeases
+from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.batches.places import ERRORS, OUTPUT, Places
 from photocall_gateway.sweeping import SweeperThread
 from tests.gateway.batch_helper import QUESTIONS, Caller, jsonl, line
@@ -249,6 +251,50 @@ def test_a_deleted_batch_leaves_nothing(
     # A list goes on behind a batch that is gone, and the input is a file of its own.
     assert [batch["id"] for batch in caller.get(f"/v1/batches?after={gone['id']}").json()["data"]] == [kept["id"]]
     assert caller.get(f"/v1/files/{gone['input_file_id']}").status_code == 200
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_batch_deleted_as_its_end_is_told_owes_nothing(
+    settings: GatewaySettings,
+    backend: FakeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    redis_client: redis.Redis,
+    eventually: Eventually,
+    later: bool,
+) -> None:
+    """Between the end in the ledger and the telling of it; `later`: by a gateway that has just taken the batch."""
+    tell_end, take = BatchNews.tell_end, BatchLeases.take
+    hook = {"url": "https://hooks.example/"}
+    told: list[bool] = []
+    with TestClient(create_app(settings, POLICY), base_url="http://127.0.0.1:8080") as client:
+        desk = client.app.state.services.desk  # type: ignore[attr-defined]
+
+        async def deleted_and_told(self: BatchNews, batch: Any, fence: int) -> bool:
+            await desk.delete_batch(LOCAL, batch.head.id)
+            told.append(await tell_end(self, batch, fence))
+            return told[-1]
+
+        async def deleted_and_taken(self: BatchLeases, batch_id: str, fence_before: int) -> int | None:
+            await desk.delete_batch(LOCAL, batch_id)
+            told.append(False)
+            return await take(self, batch_id, fence_before)
+
+        caller = Caller(client)
+        if later:
+            batch = caller.run(rows(1), webhook=hook)
+            marker = Places(settings.data).marker(LOCAL, batch["id"])
+            eventually(lambda: not marker.exists())
+            monkeypatch.setattr(BatchLeases, "take", deleted_and_taken)
+            marker.touch()
+        else:
+            monkeypatch.setattr(BatchNews, "tell_end", deleted_and_told)
+            batch = caller.start(caller.upload(rows(1)), webhook=hook)
+        eventually(lambda: told)
+        eventually(lambda: not any(settings.data.rglob(f"*{batch['id']}*")))
+        assert not [key for key in cast(Any, redis_client.keys("*")) if batch["id"].encode() in key]
+        assert redis_client.zscore(keys.WEBHOOKS, batch["id"]) is None
+    assert told == [False]
+    assert not [key for key in cast(Any, redis_client.keys("*")) if batch["id"].encode() in key]
 
 
 def test_of_two_that_delete_a_batch_one_is_too_late(

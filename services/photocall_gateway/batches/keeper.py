@@ -124,6 +124,9 @@ class BatchKeeper:
             fence = await self._leases.take(batch_id, batch.fence)
             if fence is None:
                 return
+            if not await asyncio.to_thread(directory.exists):  # deleted since it was opened: nobody hears of it again
+                await self._leases.forget(batch_id)
+                return
             if batch.status.terminal:  # it ended, and whoever ran it died before that was told
                 await self._close(marker, batch, fence)
                 return

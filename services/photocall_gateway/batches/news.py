@@ -11,10 +11,10 @@ from typing import Any, cast
 import redis.asyncio
 from redis.exceptions import RedisError
 
-from photocall import keys, webhooks
+from photocall import keys
 from photocall.messages import BatchProgress
-from photocall.scripts import Call, run_async
-from photocall.webhooks import Delivery
+from photocall.scripts import Argument, Call, run_async
+from photocall.webhooks import KEPT_S, Delivery
 from photocall.wire import Wire
 from photocall_gateway.batches.batch import Batch
 from photocall_gateway.delivery import event_body
@@ -33,27 +33,33 @@ class BatchNews:
         self._kept_s = kept_s
 
     async def tell(self, batch: Batch, fence: int) -> bool:
-        """An event: the batch as it stands; nothing behind its end. False: another gateway has it."""
+        """An event: the batch as it stands; nothing behind its end. False: another gateway has it, or it is deleted."""
+        return await self._tell(batch, fence, (), ())
+
+    async def tell_end(self, batch: Batch, fence: int) -> bool:
+        """The last event, and what is owed to the webhook, in one. Both once, however often a gateway dies around it.
+
+        False: another gateway has it, or it was deleted; then nothing was written.
+        """
+        now, head = time.time(), batch.head
+        event = f"batch.{batch.status.value}"
+        if head.webhook is None or (head.hook.events and event not in head.hook.events):
+            return await self.tell(batch, fence)
+        at = float(max(batch.times.values(), default=int(now)))
+        body = event_body(event, at, batch.shown())
+        owing = (repr(now), KEPT_S, head.owner, head.hook.url, event, body)
+        return await self._tell(batch, fence, (keys.webhook(head.id), keys.WEBHOOKS), owing)
+
+    async def _tell(self, batch: Batch, fence: int, owed: tuple[str, ...], owing: tuple[Argument, ...]) -> bool:
         batch_id, status = batch.head.id, batch.shown_status
         counts = batch.total, batch.completed, batch.failed
         event = self._wire.encode(BatchProgress(batch_id, status.value, *counts, batch.paused or ""))
         ended = int(batch.status.terminal)
         left_s = 0 if ended else max(0, batch.head.expires_at - int(time.time()))
         kept_s = left_s + self._kept_s
-        args = (fence, event, self._event_limit, kept_s, batch.paused or "", ended, keys.WAKE, batch_id)
-        own_keys = (keys.batch(batch_id), keys.batch_events(batch_id))
+        args = (fence, event, self._event_limit, kept_s, batch.paused or "", ended, keys.WAKE, batch_id, *owing)
+        own_keys = (keys.batch(batch_id), keys.batch_events(batch_id), *owed)
         return await run_async(self._redis, Call("batch_event", own_keys, args, bool, job=False))
-
-    async def tell_end(self, batch: Batch, fence: int) -> bool:
-        """What is owed to the webhook, and the last event. Each is told once, however often a gateway dies between."""
-        now = time.time()
-        if batch.head.webhook is not None:
-            event = f"batch.{batch.status.value}"
-            at = float(max(batch.times.values(), default=int(now)))
-            body = event_body(event, at, batch.shown())
-            owing = webhooks.announce(batch.head.id, batch.head.owner, batch.head.hook, event, body, now)
-            await run_async(self._redis, owing)
-        return await self.tell(batch, fence)
 
     async def wake(self, batch_id: str) -> None:
         """Whoever follows the batch looks again."""
