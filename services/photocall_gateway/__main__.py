@@ -21,7 +21,7 @@ from photocall_gateway.services import Services
 
 log = logging.getLogger(__name__)
 
-CLOSE_S = 2  # for connections to close once every call is answered
+CLOSE_S = 1  # for connections to close once every call is answered; app.py's END_S comes behind it
 GC_NEW_OBJECTS = 20_000
 LINGER_S = 0.5  # after the drain has begun, new calls on open connections are still told so
 
@@ -61,13 +61,14 @@ class Server(uvicorn.Server):
             log.info("leaving", extra=fields(notice_s=settings.drain_notice_s))
             await asyncio.sleep(settings.drain_notice_s)
         drain.start()
+        ends = asyncio.get_running_loop().time() + timeout_s  # for open calls and for batches, together
         self._parts.wakes.wake_all()
         handing_back = asyncio.ensure_future(self._parts.desk.keeper.stop())  # another gateway goes on at once
         log.info("draining", extra=fields(open=drain.open, timeout_s=timeout_s))
         await asyncio.sleep(min(LINGER_S, timeout_s))
-        if not await drain.finished(timeout_s):
+        if not await drain.finished(max(0.0, ends - asyncio.get_running_loop().time())):
             log.warning("calls are left open", extra=fields(open=drain.open))
-        await asyncio.wait((handing_back,), timeout=timeout_s)
+        await asyncio.wait((handing_back,), timeout=max(0.0, ends - asyncio.get_running_loop().time()))
         self.should_exit = True
 
 

@@ -16,6 +16,7 @@ import pytest
 from photocall.asks import Ask
 from photocall.client import AsyncClient, Batch, Client, NotAnswered, RequestRefused
 from photocall.client import batch_flows as flows
+from photocall.client.flows import Call, call
 from photocall.jobs import JobRecord, Outcome, Refused
 from tests.gateway.fake_backend import FakeBackend, answered
 
@@ -147,6 +148,58 @@ def test_a_lost_answer_begins_no_second_batch(address: str, backend: FakeBackend
 
     with Client(address, transport=Breaking()) as photocall:
         assert [photocall.batches.create(requests(1)).id] == lost
+
+
+def test_the_same_source_under_one_key_is_one_file_and_one_batch(photocall: Client, backend: FakeBackend) -> None:
+    """It was uploaded anew, and the batch of another file refused under the key."""
+    first, again = (photocall.batches.create(requests(2), idempotency_key="night") for _ in range(2))
+    assert (first.id, first.fields["input_file_id"]) == (again.id, again.fields["input_file_id"])
+    assert len(photocall._run(call(Call("GET", "/v1/files?purpose=batch"))).body["data"]) == 1
+    with pytest.raises(RequestRefused) as other:
+        photocall.batches.create(requests(3), idempotency_key="night")
+    assert other.value.code == "idempotency_mismatch"
+
+
+class Deaf(httpx.HTTPTransport):
+    """The server does what it is asked to at one path, and the connection breaks before the client hears, once."""
+
+    def __init__(self, method: str, ending: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.method, self.ending, self.meanwhile = method, ending, meanwhile
+        self.lost = 0
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        found = super().handle_request(request)
+        if not self.lost and request.method == self.method and request.url.path.endswith(self.ending):
+            self.lost += 1
+            found.read()
+            self.meanwhile()
+            raise httpx.ReadError("broken")
+        return found
+
+
+def test_a_lost_upload_is_no_second_file(address: str, backend: FakeBackend) -> None:
+    with Client(address, transport=Deaf("POST", "/v1/files")) as photocall:
+        photocall.batches.create(requests(1))
+        assert len(photocall._run(call(Call("GET", "/v1/files?purpose=batch"))).body["data"]) == 1
+
+
+def test_an_end_that_was_asked_for_without_an_answer_is_found(
+    photocall: Client, address: str, backend: FakeBackend
+) -> None:
+    backend.hold.set()
+    batch = photocall.batches.create(requests(2))
+    deaf = Deaf("POST", "/cancel", lambda: photocall.batches.wait(batch.id, 30))
+    with Client(address, transport=deaf) as other:
+        assert other.batches.cancel(batch.id).status == "cancelled"
+        with pytest.raises(RequestRefused, match="cannot be cancelled"):
+            other.batches.cancel(batch.id)
+    deaf = Deaf("DELETE", batch.id)
+    with Client(address, transport=deaf) as other:
+        other.batches.delete(batch.id)
+        assert deaf.lost == 1
+        with pytest.raises(RequestRefused, match="No such Batch"):
+            other.batches.delete(batch.id)
 
 
 def test_async(address: str, backend: FakeBackend, tmp_path: Path) -> None:

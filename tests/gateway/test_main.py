@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -15,12 +16,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from photocall.redis_server import RedisServer, find_binary
+from photocall.settings import GatewaySettings
+from photocall_gateway.__main__ import Server
+from photocall_gateway.app import create_app
+from photocall_gateway.draining import Drain
 from tests.gateway.conftest import KEY, POLICY
 from tests.gateway.fake_backend import FakeBackend
 
@@ -116,6 +123,45 @@ def test_a_drain_does_not_wait_for_ever(redis_server: RedisServer) -> None:
         with contextlib.suppress(httpx.HTTPError):
             waiting.result()
     assert any("calls are left open" in line for line in gateway.log)
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+def test_calls_and_batches_have_one_drain_together() -> None:
+    """It took two: what open calls had used up was given again to batches that were not handed back."""
+
+    async def scenario() -> float:
+        drain = Drain()
+        drain.enter()  # a call that stays open
+        parts: Any = SimpleNamespace(
+            drain=drain,
+            settings=SimpleNamespace(drain_s=2.0, drain_notice_s=0.0),
+            wakes=SimpleNamespace(wake_all=lambda: None),
+            desk=SimpleNamespace(keeper=SimpleNamespace(stop=hang)),
+        )
+        server = Server(uvicorn.Config("unused"), parts)
+        started = time.monotonic()
+        await server._drain()
+        assert server.should_exit
+        return time.monotonic() - started
+
+    assert 1.9 < asyncio.run(scenario()) < 3.5
+
+
+def test_batches_that_hang_do_not_keep_the_end(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("photocall_gateway.app.END_S", 0.1)
+
+    async def scenario() -> None:
+        app = create_app(settings, POLICY)
+        async with app.router.lifespan_context(app):
+            keeper = app.state.services.desk.keeper
+            runner: Any = SimpleNamespace(stop=lambda: None)
+            hanging = keeper._running["x"] = runner, asyncio.create_task(hang())
+        assert not hanging[1].done(), "left where it is"
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
 def test_a_second_signal_ends_at_once(redis_server: RedisServer) -> None:

@@ -93,6 +93,18 @@ class BatchDesk:
         self.keeper.hurry()
         return found
 
+    async def keep_file(
+        self, owner: str, part: Path, filename: str, purpose: str, expires_after_s: int | None, key: str | None
+    ) -> StoredFile:
+        """Make an upload a file; the one that was made before of the same bytes under the same idempotency `key`."""
+        file_id = None
+        if key is not None:
+            said = f"{purpose} {expires_after_s} {await asyncio.to_thread(_digest, part)}".encode()
+            file_id = await self._bound(owner, f"file:{key}", said, f"file-{new_hex()}")
+            with suppress(CodedError):
+                return await asyncio.to_thread(self.files.get, owner, file_id)
+        return await asyncio.to_thread(self.files.keep, owner, part, filename, purpose, expires_after_s, file_id)
+
     async def dry_run(self, owner: str, new: NewBatch) -> dict[str, Any]:
         """What the batch would take; nothing of it stays."""
         head, source = await asyncio.to_thread(self._head, owner, new, f"batch_{new_hex()}")
@@ -191,23 +203,28 @@ class BatchDesk:
         return sorted(wanted, key=lambda stored: stored.id, reverse=True)
 
     async def _keyed(self, owner: str, key: str | None, said: bytes) -> tuple[str, Batch | None]:
-        """The id that a batch under this key has, and the batch where it is there. Raises IdempotencyMismatch.
-
-        The id is known before the batch is: whoever asks again after a crash in between makes that one.
-        """
+        """The id that a batch under this key has, and the batch where it is there. Raises IdempotencyMismatch."""
         batch_id = f"batch_{new_hex()}"
         if key is None:
             return batch_id, None
-        name, digest = keys.bound(owner, f"batch:{key}"), hashlib.sha256(said).hexdigest()
-        if await self._redis.set(name, f"{digest} {batch_id}", nx=True, ex=DAY_S):
-            return batch_id, None
+        batch_id = await self._bound(owner, f"batch:{key}", said, batch_id)
+        with suppress(CodedError):
+            return batch_id, await self.batch(owner, batch_id)
+        return batch_id, None
+
+    async def _bound(self, owner: str, key: str, said: bytes, new_id: str) -> str:
+        """The id that this key stands for, for a day: `new_id` where it stood for none. Raises IdempotencyMismatch.
+
+        It is known before what it names is there: whoever asks again after a crash in between makes that one.
+        """
+        name, digest = keys.bound(owner, key), hashlib.sha256(said).hexdigest()
+        if await self._redis.set(name, f"{digest} {new_id}", nx=True, ex=DAY_S):
+            return new_id
         bound: Any = await self._redis.get(name)
         known, _, bound_id = (bound or b"").decode().partition(" ")
         if known != digest:
-            raise IdempotencyMismatch(key)
-        with suppress(CodedError):
-            return bound_id, await self.batch(owner, bound_id)
-        return bound_id, None
+            raise IdempotencyMismatch(key.partition(":")[2])
+        return bound_id
 
     @asynccontextmanager
     async def _freed(self, owner: str, key: str | None) -> AsyncIterator[None]:
@@ -279,3 +296,8 @@ class BatchDesk:
         if root is None:  # the operator has switched it off since: its rows fail, and say so
             root = Path("/nonexistent")
         return FolderInput(root, head.folder or "", head.endpoint, head.template, self._settings.max_image_bytes)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest()

@@ -68,11 +68,19 @@ class FileShelf:
         if free - more < self._min_free:
             raise CodedError("disk_full", f"The disk has {free} bytes free, of which {self._min_free} stay free")
 
-    def keep(self, owner: str, part: Path, filename: str, purpose: str, expires_after_s: int | None) -> StoredFile:
-        """Make an upload, which is on the disk already, a file."""
+    def keep(
+        self,
+        owner: str,
+        part: Path,
+        filename: str,
+        purpose: str,
+        expires_after_s: int | None,
+        file_id: str | None = None,
+    ) -> StoredFile:
+        """Make an upload, which is on the disk already, a file. `file_id`: the id it is to have."""
         now = int(time.time())
         ttl_s = self._ttl_s if expires_after_s is None else expires_after_s
-        file_id = f"file-{new_hex()}"
+        file_id = file_id or f"file-{new_hex()}"
         found = StoredFile(file_id, part.stat().st_size, now, filename, purpose, now + ttl_s)
         described = part.with_suffix(".described")
         with described.open("w") as out:

@@ -64,8 +64,11 @@ class BatchKeeper:
         """There is a new batch."""
         self._hurry.set()
 
-    async def stop(self) -> None:
-        """Hand every batch back, for another gateway or for later. What is in flight stays in flight."""
+    async def stop(self, timeout_s: float | None = None) -> None:
+        """Hand every batch back, for another gateway or for later. What is in flight stays in flight.
+
+        One that is not handed back in time is left where it is, and taken when its lease has ended.
+        """
         if self._looking is not None:
             await stop(self._looking)
             self._looking = None
@@ -73,7 +76,7 @@ class BatchKeeper:
         for runner, _ in self._running.values():
             runner.stop()
         if running:
-            await asyncio.wait(running)
+            await asyncio.wait(running, timeout=timeout_s)
 
     @property
     def running(self) -> int:

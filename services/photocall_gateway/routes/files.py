@@ -23,6 +23,7 @@ from photocall_gateway.openapi_parts import content as content_of
 from photocall_gateway.openapi_parts import ref
 from photocall_gateway.reading import too_large
 from photocall_gateway.services import owner, services
+from photocall_gateway.uploads import MAX_KEY, idempotency_key
 
 PURPOSES = ("batch", "user_data")
 MAX_PAGE = 10_000
@@ -33,9 +34,9 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
 async def create(request: Request) -> Response:
-    """Keep a file."""
+    """Keep a file; the same bytes under the same Idempotency-Key are one file."""
     s = services(request)
-    caller, limit = owner(request), s.settings.max_file_bytes
+    caller, limit, key = owner(request), s.settings.max_file_bytes, idempotency_key(request)
     if request.headers.get("content-encoding", "identity") != "identity":
         raise CodedError("unsupported_type", "A file is sent as it is, without Content-Encoding")
     announced = request.headers.get("content-length", "")
@@ -46,7 +47,7 @@ async def create(request: Request) -> Response:
     found = await receive(aiter(request.stream()), request.headers.get("content-type", ""), target, limit)
     try:
         purpose, expires_after_s = _fields(found)
-        stored = await asyncio.to_thread(s.desk.files.keep, caller, target, found.filename, purpose, expires_after_s)
+        stored = await s.desk.keep_file(caller, target, found.filename, purpose, expires_after_s, key)
     finally:
         target.unlink(missing_ok=True)
     return JSONResponse(stored.shown())
@@ -167,6 +168,7 @@ async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 _ID = in_path("file_id")
+_KEY = header("Idempotency-Key", "The same key and bytes give the same file, for a day.", maxLength=MAX_KEY)
 _AFTER = query("after", {"type": "string"}, "Leave out the first N lines of a result.")
 _LINES_AT_MOST = query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}, "As many lines of it at most.")
 _BYTES = content_of({"type": "string", "format": "binary"}, "application/octet-stream")
@@ -181,6 +183,7 @@ ROUTES = [
             "Keep a file, for a batch",
             {200: ref("File")},
             (400, 403, 408, 409, 413, 415, 422, 507),
+            parameters=[_KEY],
             body={"required": True, "content": content_of(ref("Upload"), "multipart/form-data")},
             error="DecisionsError",
         ),

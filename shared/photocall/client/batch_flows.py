@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from photocall.client.errors import NotAnswered
+from photocall.client.errors import NotAnswered, RequestRefused
 from photocall.client.flows import Call, Flow, Pause, Shown, call
 
 UPLOAD_READ_S = 600.0  # a large file is put on the server's disk before it answers
@@ -53,13 +53,14 @@ class Row:
 
 
 def create(file: Path, endpoint: str, request: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Flow[Batch]:
-    """Upload a file and begin a batch of it. Raises RequestRefused."""
-    key = str(fields.get("idempotency_key") or secrets.token_hex(16))
-    uploaded = (yield from call(Call("POST", "/v1/files", file=file, read_s=UPLOAD_READ_S))).body
+    """Upload a file and begin a batch of it, both under one key. Raises RequestRefused."""
+    headers = {"idempotency-key": str(fields.get("idempotency_key") or secrets.token_hex(16))}
+    uploading = Call("POST", "/v1/files", file=file, headers=headers, read_s=UPLOAD_READ_S)
+    uploaded = (yield from call(uploading)).body
     body = {"input_file_id": uploaded["id"], "endpoint": endpoint}
     body |= {name: value for name, value in fields.items() if value is not None and name != "idempotency_key"}
     body |= {} if request is None else {"request": dict(request)}
-    return Batch((yield from call(Call("POST", "/v1/batches", body, headers={"idempotency-key": key}))).body)
+    return Batch((yield from call(Call("POST", "/v1/batches", body, headers=headers))).body)
 
 
 def get(batch_id: str) -> Flow[Batch]:
@@ -100,7 +101,13 @@ def page(batch_id: str, after: int, failed: bool, follow: bool) -> Flow[list[Row
 
 
 def cancel(batch_id: str) -> Flow[Batch]:
-    return Batch((yield from call(Call("POST", f"/v1/batches/{batch_id}/cancel"))).body)
+    """End it early. One that a try without an answer has ended is given as it is."""
+    try:
+        return Batch((yield from call(Call("POST", f"/v1/batches/{batch_id}/cancel"))).body)
+    except RequestRefused as refused:
+        if not (refused.repeated and refused.code == "batch_state"):
+            raise
+    return (yield from get(batch_id))
 
 
 def retry_failed(batch_id: str, key: str | None) -> Flow[Batch]:
@@ -110,4 +117,9 @@ def retry_failed(batch_id: str, key: str | None) -> Flow[Batch]:
 
 
 def delete(batch_id: str) -> Flow[None]:
-    yield from call(Call("DELETE", f"/v1/batches/{batch_id}"))
+    """Take it away. One that a try without an answer has taken away is gone, as was wanted."""
+    try:
+        yield from call(Call("DELETE", f"/v1/batches/{batch_id}"))
+    except RequestRefused as refused:
+        if not (refused.repeated and refused.code == "unknown_batch"):
+            raise

@@ -24,6 +24,7 @@ MAX_UPLOADS = 2  # of one picture in one call: a server that forgets at once is 
 POLL_S = 20.0  # one long poll; proxies cut longer ones
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 20.0
 _AGAIN = frozenset({408, 429, 502, 503, 504, 507, 529})
+_UNHEARD = frozenset({0, 502, 504})  # the server may have done what was asked; the others say that it has not
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,11 @@ class Job(Shown):
 def call(made: Call) -> Flow[Reply]:
     """One call, made again where that may help, after the pause that the server asks for. Raises RequestRefused.
 
-    Every call that is made here may be repeated: it reads, or stands under a hash or an idempotency key.
+    Every call that is made here may be repeated: it reads, stands under a hash or an idempotency key, or asks for an end,
+    which whoever makes it finds come already (`RequestRefused.repeated`).
     """
     pause_s = FIRST_PAUSE_S
+    lost = False
     reply = Reply(0, {}, None)
     for left in reversed(range(MAX_TRIES)):
         answered = yield made
@@ -112,9 +115,10 @@ def call(made: Call) -> Flow[Reply]:
         in_progress = reply.status == 409 and _problem(reply).get("code") == "in_progress"
         if not left or not (reply.status == 0 or reply.status in _AGAIN or in_progress):
             break
+        lost = lost or reply.status in _UNHEARD
         yield Pause(_retry_after_s(reply) or pause_s)
         pause_s = min(2 * pause_s, LAST_PAUSE_S)
-    raise RequestRefused(reply.status, _problem(reply))
+    raise RequestRefused(reply.status, _problem(reply), lost)
 
 
 def submit(
