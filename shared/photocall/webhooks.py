@@ -1,8 +1,8 @@
 """Webhooks: what is owed to which URL, and how it is signed (Standard Webhooks: webhook-id, -timestamp, -signature).
 
-A delivery is one hash, due by its place in a zset; the script that ends a job, or tells of a batch's end, writes both, so
-a delivery is owed exactly when that has happened. It is made at least once: whoever makes it may die after the other side has heard. HTTP
-is not known here.
+A delivery is one hash, due by its place in a zset; the script that ends a job, or tells of a batch's end, writes both,
+so a delivery is owed exactly when that has happened. It is made at least once: whoever makes it may die after the other
+side has heard. HTTP is not known here.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from photocall import keys
 from photocall.settings import GatewaySettings
+from photocall.sweeper import Sweeper
 from photocall_gateway.app import create_app
 from tests.gateway.conftest import POLICY
 from tests.gateway.fake_backend import FakeBackend
@@ -110,6 +111,53 @@ def test_a_picture_in_use_outlives_its_hour(
     backend.hold.clear()
     assert client.get(f"/v1/jobs/{job_id}", headers={"prefer": "wait=10"}).json()["status"] == "succeeded"
     assert redis_client.ttl(keys.image(SHA)) > 0
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_picture_that_is_deleted_under_a_live_job_goes_with_the_job(
+    client: TestClient,
+    backend: FakeBackend,
+    redis_client: redis.Redis,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    again: bool,
+) -> None:
+    """Unknown at once, but the job has its answer; then nothing stays of it, and prep is asked to remove its blobs.
+
+    Its blobs stayed for an hour. `again`: sent anew meanwhile, it stays.
+    """
+    monkeypatch.setattr(Sweeper, "_remove_blobs", lambda self, at: 0)  # what is asked of prep stays to be seen
+    backend.stall.set()
+    client.put(PLACE, content=PNG)
+    job_id = client.post("/v1/jobs", json=BY_HASH).json()["id"]
+    eventually(lambda: backend.seen)
+    assert client.delete(PLACE).status_code == 204
+    assert client.head(PLACE).status_code == 404
+    assert client.post("/v1/jobs", json={**BY_HASH, "state": "another img"}).json()["code"] == "image_expired"
+    assert redis_client.hget(keys.image(SHA), "data") == PNG, "its job may have to be prepared again"
+    assert redis_client.zscore(keys.FORGET, SHA) is None, "nor do its blobs go under it"
+    if again:
+        assert client.put(PLACE, content=PNG).status_code == 201
+    backend.stall.clear()
+    assert client.get(f"/v1/jobs/{job_id}", headers={"prefer": "wait=10"}).json()["status"] == "succeeded"
+    assert redis_client.exists(keys.image(SHA)) == again
+    assert (redis_client.ttl(keys.image(SHA)) > 0) == again
+    assert (redis_client.zscore(keys.FORGET, SHA) is None) == again
+
+
+def test_a_session_cannot_go_on_without_its_pictures(client: TestClient, backend: FakeBackend) -> None:
+    client.put(PLACE, content=PNG)
+    turns = f"/v1/sessions/{client.post('/v1/sessions').json()['id']}/turns"
+    wait = {"prefer": "wait=10"}
+    assert (
+        client.post(turns, json={"text": "Look.", "images": [{"sha256": SHA}]}, headers=wait).json()["status"]
+        == "succeeded"
+    )
+    client.delete(PLACE)
+    refused = client.post(turns, json={"text": "And now?"})
+    assert (refused.status_code, refused.json()["code"]) == (404, "image_expired")
+    client.put(PLACE, content=PNG)
+    assert client.post(turns, json={"text": "And now?"}, headers=wait).json()["status"] == "succeeded"
 
 
 def test_a_replay_does_not_need_the_picture_any_more(

@@ -100,8 +100,8 @@ class Job(Shown):
 def call(made: Call) -> Flow[Reply]:
     """One call, made again where that may help, after the pause that the server asks for. Raises RequestRefused.
 
-    Every call that is made here may be repeated: it reads, stands under a hash or an idempotency key, or asks for an end,
-    which whoever makes it finds come already (`RequestRefused.repeated`).
+    Every call that is made here may be repeated: it reads, stands under a hash or an idempotency key, or asks for an
+    end, which whoever makes it may find come already (`RequestRefused.repeated`).
     """
     pause_s = FIRST_PAUSE_S
     lost = False

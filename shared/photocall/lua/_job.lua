@@ -122,10 +122,12 @@ local function release_images()
   for sha in string.gmatch(get('images') or '', '%S+') do
     local key = image_prefix .. sha
     if redis.call('EXISTS', key) == 1 and redis.call('HINCRBY', key, 'refs', -1) <= 0 then
-      if redis.call('HLEN', key) > 2 then
-        redis.call('EXPIRE', key, image_ttl)
-      else -- bytes and references only: every owner has dropped it meanwhile
+      local dropped = redis.call('HGET', key, 'dropped')
+      if dropped then -- every owner has dropped it meanwhile; see drop_image.lua
         redis.call('DEL', key)
+        redis.call('ZADD', dropped, now, sha)
+      else
+        redis.call('EXPIRE', key, image_ttl)
       end
     end
   end

@@ -15,6 +15,7 @@ if redis.call('HEXISTS', KEYS[1], 'data') == 0 then
   if ARGV[6] == '1' then redis.call('HSET', KEYS[1], 'brief', 1) end
 end
 if ARGV[6] ~= '1' then redis.call('HDEL', KEYS[1], 'brief') end
+redis.call('HDEL', KEYS[1], 'dropped')
 redis.call('HSET', KEYS[1], 'owner:' .. ARGV[1], 1)
 if ARGV[5] == '1' then redis.call('HSET', KEYS[1], 'kept:' .. ARGV[1], 1) end
 if tonumber(redis.call('HGET', KEYS[1], 'refs')) <= 0 then redis.call('EXPIRE', KEYS[1], ARGV[2]) end
