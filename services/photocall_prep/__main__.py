@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 import warnings
@@ -26,7 +27,8 @@ from photocall_prep.jobs import PREPARER, Preparer
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.shelf import PatchShelf
 from photocall_prep.show import SHOWROOM, Showroom
-from photocall_prep.worker import PrepWorker
+from photocall_prep.wear import Wear, renew
+from photocall_prep.worker import STOP_SIGNALS, PrepWorker
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,10 @@ def main() -> int:
         print(f"photocall prep: {error}", file=sys.stderr)
         return 2
     worker.serve()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # one that comes now is the fresh process's
+    if worker.worn is not None:
+        log.info("beginning anew", extra=fields(after=worker.worn))
+        renew()
     log.info("stopped")
     return 0
 
@@ -59,7 +65,8 @@ def compose(settings: PrepSettings) -> PrepWorker:
     client = connect(settings.redis_url)
     wire = Wire(settings.signing_key(), session=name)
     blobs = open_blobs(settings.blobs, settings.blob_bytes)
-    worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep)
+    wear = Wear(settings.renew_pictures, settings.renew_bytes)
+    worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep, wear=wear)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings)
     shelf = PatchShelf(blobs, budget, config.hash, config.allowed)
@@ -70,6 +77,7 @@ def compose(settings: PrepSettings) -> PrepWorker:
         prep,
         stopping=lambda: worker.stopping,
         fetcher=Fetcher(caller) if settings.fetch_urls else None,
+        wear=wear,
     )
     PREPARER.set(preparer)
     SHOWROOM.set(Showroom(client, images, shelf, prep))

@@ -31,6 +31,7 @@ from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.shelf import PatchShelf
+from photocall_prep.wear import Wear
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ class Preparer:
         prep: ImagePrep,
         stopping: Callable[[], bool] = lambda: False,
         fetcher: Fetcher | None = None,
+        wear: Wear | None = None,
     ) -> None:
         self._records = records
         self._images = images
@@ -74,6 +76,7 @@ class Preparer:
         self._prep = prep
         self._stopping = stopping
         self._fetcher = fetcher  # None: pictures by URL are refused
+        self._wear = wear or Wear()
 
     def prepare(self, job_id: str) -> None:
         """Take the job and see it through to the engine, to an error, or back to the queue. Raises redis' errors."""
@@ -204,6 +207,7 @@ class Preparer:
         if data is None:
             raise _of_picture("image_lost", f"the bytes of image {name} are gone", name, sha256)
         failpoints.reach("prep.decode", sha256)
+        self._wear.add()
         try:
             prepared = self._prep.prepare(data, budget)
         except ImageRefused as refused:

@@ -293,6 +293,12 @@ class PrepSettings(SharedSettings):
     fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
     fetch_timeout_s: float = setting("PHOTOCALL_FETCH_TIMEOUT_S", 5.0, seconds(0.1), "time for one picture by URL")
     max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 64_000_000, integer(1), "largest picture, width x height")
+    renew_pictures: int = setting(
+        "PHOTOCALL_PREP_RENEW_PICTURES", 20_000, integer(0), "a prep worker begins anew after so many; 0: never"
+    )
+    renew_bytes: int = setting(
+        "PHOTOCALL_PREP_RENEW_BYTES", 512 * MIB, integer(0), "a prep worker that holds more begins anew; 0: never"
+    )
     max_frames: int = setting(
         "PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames of a PNG or WebP; only the first is read"
     )

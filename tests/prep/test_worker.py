@@ -20,6 +20,7 @@ from photocall.connections import connect
 from photocall.jobs import JobStatus
 from photocall.messages import DecideRequest
 from photocall.redis_server import RedisServer, find_binary
+from photocall_prep import entries as entries_module
 from photocall_prep import worker as worker_module
 from photocall_prep.jobs import PREPARER, Preparer, prepare
 from photocall_prep.worker import PrepWorker
@@ -101,7 +102,7 @@ def test_an_entry_whose_hash_is_gone_is_enqueued_again(shop: Workshop) -> None:
 
 
 def test_what_a_dead_worker_took_is_given_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "RECOVER_S", 0.2)
+    monkeypatch.setattr(entries_module, "RECOVER_S", 0.2)
     for lane in keys.LANES:
         shop.enqueue(shop.accept(lane, {"a": PHOTO}, lane), lane)
         queue = f"rq:queue:{keys.PREP_QUEUE[lane]}"
@@ -119,7 +120,7 @@ def test_what_a_dead_worker_took_is_given_back(shop: Workshop, monkeypatch: pyte
 
 
 def test_a_leased_job_is_not_enqueued_twice(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_module, "RECOVER_S", 0.05)
+    monkeypatch.setattr(entries_module, "RECOVER_S", 0.05)
     shop.enqueue(shop.accept("j1", {"a": PHOTO}))
     shop.redis.lmove("rq:queue:prep", "rq:queue:prep:intermediate", "LEFT", "RIGHT")
     assert shop.records.lease("j1", "preparing") is not None, "a slow but living worker"
@@ -212,6 +213,36 @@ def test_heartbeats_are_few(shop: Workshop) -> None:
     assert len(beats) == 2, "its birth, and one beat of all that RQ asks for"
 
 
+def test_an_entry_costs_few_round_trips(shop: Workshop) -> None:
+    """Of the queue alone; RQ's own way to run one made nineteen commands."""
+    PREPARER.set(cast(Any, Idle()))
+    for number in range(10):
+        shop.queues.enqueue(f"j{number}", 1, "interactive")
+    worker = a_worker(shop)
+    assert worker.serve(burst=True) == 10  # the scripts are known from here on
+    for number in range(10):
+        shop.queues.enqueue(f"j{number}", 1, "interactive")
+    seen: list[str] = []
+    with shop.redis.monitor() as monitor:  # type: ignore[no-untyped-call]
+        assert worker.serve(burst=True) == 10
+        shop.redis.ping()
+        for command in monitor.listen():
+            if command["command"].startswith("PING"):
+                break
+            if command["client_type"] != "lua":
+                seen.append(command["command"])
+    takes = [command for command in seen if command.startswith("EVALSHA")]
+    assert len(takes) == 11, "one for each, and the one that found nothing"
+    assert len(seen) - len(takes) < 10, "what a worker says once in a while, not for every entry"
+
+
+class Idle:
+    """Prepares nothing."""
+
+    def prepare(self, job_id: str) -> None:
+        """Nothing at all."""
+
+
 def test_a_second_worker_of_the_same_lanes_shares_the_work(shop: Workshop) -> None:
     prep = CountingPrep()
     PREPARER.set(shop.preparer(prep))
@@ -233,13 +264,14 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 20) -> None:
 class Process:
     """A real prep process."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, **settings: str) -> None:
         environment = os.environ | {
             "PHOTOCALL_REDIS_URL": url,
             "PHOTOCALL_SIGNING_KEY": KEY.decode(),
             "PHOTOCALL_MODEL": str(checkpoint(folder / "model")),
             "PHOTOCALL_BLOBS": f"dir:{folder / 'blobs'}",
             "PHOTOCALL_DATA": str(folder / "data"),
+            **settings,
         }
         self.log = (folder / "prep.log").open("wb")
         command = [sys.executable, "-m", "photocall_prep"]
