@@ -119,7 +119,7 @@ class Audit:
             refs = self._redis.hget(raw.decode(), "refs")
             if refs != b"0":
                 yield f"{raw.decode()} has {refs!r} references and no job"
-        for blob in self._blobs.iterdir() if self._blobs else ():
+        for blob in self._blobs.glob("[!.]*") if self._blobs else ():
             if blob.name.partition("-")[0] not in self._kept:
                 yield f"blob {blob.name} is left over"
 

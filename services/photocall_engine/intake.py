@@ -26,7 +26,7 @@ from redis.exceptions import ResponseError
 
 from photocall import failpoints, keys
 from photocall.asks import Ask
-from photocall.blobs import BlobStore
+from photocall.blob_store import BlobStore
 from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob, UnknownSession, UnknownVersion
 from photocall.grid import PATCH_BYTES
 from photocall.jobs import JobRecord, Lease, Refused, StreamRef

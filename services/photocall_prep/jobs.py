@@ -18,7 +18,7 @@ from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints
 from photocall.asks import Ask
-from photocall.blobs import BlobsFull
+from photocall.blob_store import BlobsRefused
 from photocall.errors import JobGone, StoreFull, UnknownJob
 from photocall.grid import Grid
 from photocall.images import ImageStore
@@ -216,10 +216,10 @@ class Preparer:
             try:
                 self._shelf.put(sha256, budget, prepared)
                 return prepared.grid
-            except BlobsFull as error:  # an accepted job is not failed for want of room that others have taken
+            except BlobsRefused as error:  # an accepted job is not failed for want of room that others have taken
                 if keeper.lost or self._stopping():
                     return None
-                log.warning("the blob directory is full, waiting: %s", error)
+                log.warning("a blob cannot be stored yet, waiting: %s", error)
                 time.sleep(FULL_STORE_WAIT_S)
 
     def _insist(self, keeper: LeaseKeeper, write: Callable[[], bool]) -> bool:

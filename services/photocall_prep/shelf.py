@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from photocall.blobs import BlobStore
+from photocall.blob_store import BlobStore
 from photocall.grid import PATCH_BYTES, Grid
 from photocall.keys import blob_key
 from photocall_prep.prepare import PreparedImage
@@ -40,8 +40,7 @@ class PatchShelf:
         if packed is None or len(packed) != _GRID.size:
             return None
         grid = Grid(*_GRID.unpack(packed))
-        patches = self._blobs.get(key)
-        return grid if patches is not None and len(patches) == grid.num_patches * PATCH_BYTES else None
+        return grid if self._blobs.size(key) == grid.num_patches * PATCH_BYTES else None
 
     def put(self, sha256: str, budget: int, prepared: PreparedImage) -> None:
         """Store the patches, then their grid: a grid is never there before its patches."""

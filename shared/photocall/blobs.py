@@ -1,8 +1,4 @@
-"""Patch blobs: prepared pictures on their way from prep to the engine. Derived, so any of them may vanish.
-
-A directory in memory (tmpfs) on one host, a second Redis without persistence across hosts. What is in a blob is not
-known here.
-"""
+"""Where patch blobs are: a directory in memory (tmpfs) on one host, or a Redis of their own (`redis_blobs.py`)."""
 
 from __future__ import annotations
 
@@ -11,36 +7,16 @@ import os
 import re
 import secrets
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, cast
 
-from photocall import keys
-from photocall.connections import connect
+from photocall.blob_store import DEFAULT_MAX_BYTES, SWEEP_SHARE, SWEPT, TTL_S, BlobsFull, BlobStore, Data
+from photocall.redis_blobs import RedisBlobs
 
-DEFAULT_MAX_BYTES = 512 << 20
 STALE_S = 600.0  # a temporary file this old was left by a process that died
-TTL_S = 3600  # of one that nobody uses; as long as a picture that no job needs
+_UNSWEPT = ".unswept"
+_UNIT = 4096  # bytes of blobs to one of that file
 _NAME = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_-]{0,200}")
-
-
-class BlobsFull(OSError):
-    """There is no room for a blob, and none could be made: somebody else has filled the disk."""
-
-
-class BlobStore(Protocol):
-    """Named bytes that may vanish."""
-
-    def put(self, key: str, data: bytes) -> None:
-        """Store; a reader sees all of it or nothing. Raises BlobsFull, or redis' errors."""
-
-    def get(self, key: str) -> bytes | None:
-        """The bytes, or None when they were never there or have vanished."""
-
-    def remove(self, key: str) -> None:
-        """Remove one; nothing happens when it is not there."""
-
-    def sweep(self) -> int:
-        """Remove what nobody used for long, and what is over the bound, the longest unused first; how many went."""
 
 
 class DirBlobs:
@@ -50,10 +26,10 @@ class DirBlobs:
         self._dir = directory
         self._ttl_s = ttl_s
         self._max_bytes = max_bytes
-        self._unswept = 0  # bytes put by this process since its last sweep
+        self._unswept = directory / _UNSWEPT
         self._make()
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Data) -> None:
         """Write and rename. On a full disk half of what is there goes first. A directory that went comes back.
 
         Raises BlobsFull when that was not enough.
@@ -66,8 +42,7 @@ class DirBlobs:
         except BlobsFull:
             self._remove_down_to(self._held() // 2)
             self._write(key, data)
-        self._unswept += len(data)
-        if self._unswept * 16 >= self._max_bytes:
+        if self._count(len(data)) * SWEEP_SHARE >= self._max_bytes:
             self.sweep()
 
     def get(self, key: str) -> bytes | None:
@@ -80,21 +55,46 @@ class DirBlobs:
             return None
         return data
 
+    def size(self, key: str) -> int | None:
+        """Look, and mark as used."""
+        path = self._path(key)
+        try:
+            os.utime(path)
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
     def remove(self, key: str) -> None:
         """Unlink."""
         self._path(key).unlink(missing_ok=True)
 
     def sweep(self) -> int:
         """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
-        self._unswept = 0
+        with suppress(FileNotFoundError):
+            os.truncate(self._unswept, 0)
         old = time.time() - self._ttl_s
-        return self._remove_down_to(self._max_bytes * 7 // 8, used_before=old)
+        return self._remove_down_to(int(self._max_bytes * SWEPT), used_before=old)
 
     def _make(self) -> None:
         self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.chmod(self._dir, 0o700)
 
-    def _write(self, key: str, data: bytes) -> None:
+    def _count(self, size: int) -> int:
+        """Bytes put since the last sweep by all processes: the length of a file that each lengthens, in units.
+
+        Appending is atomic, so the writers need no lock. Nothing is counted while the disk is too full for it.
+        """
+        try:
+            descriptor = os.open(self._unswept, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(descriptor, bytes(-(-size // _UNIT)))
+                return os.fstat(descriptor).st_size * _UNIT
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return self._max_bytes
+
+    def _write(self, key: str, data: Data) -> None:
         path = self._path(key)
         mine = self._dir / f".{secrets.token_hex(8)}"
         try:
@@ -117,8 +117,8 @@ class DirBlobs:
                     stat = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # another process swept it
-                if entry.name.startswith(".") and time.time() - stat.st_mtime < STALE_S:
-                    continue  # being written
+                if entry.name == _UNSWEPT or (entry.name.startswith(".") and time.time() - stat.st_mtime < STALE_S):
+                    continue  # the latter is being written
                 found.append((stat.st_mtime, stat.st_size, entry.name))
         return found
 
@@ -140,31 +140,8 @@ class DirBlobs:
         return self._dir / key
 
 
-class RedisBlobs:
-    """Blobs on a Redis of their own, whose `maxmemory-policy` (allkeys-lru) bounds them."""
-
-    def __init__(self, url: str) -> None:
-        self._redis = connect(url)
-
-    def put(self, key: str, data: bytes) -> None:
-        """Store with a TTL."""
-        self._redis.set(keys.blob(key), data, ex=TTL_S)
-
-    def get(self, key: str) -> bytes | None:
-        """Read, and start its TTL again."""
-        return cast("bytes | None", self._redis.getex(keys.blob(key), ex=TTL_S))
-
-    def remove(self, key: str) -> None:
-        """Delete."""
-        self._redis.delete(keys.blob(key))
-
-    def sweep(self) -> int:
-        """The server does it."""
-        return 0
-
-
 def open_blobs(url: str, max_bytes: int = DEFAULT_MAX_BYTES) -> BlobStore:
     """The store of `PHOTOCALL_BLOBS`: `dir:/path` or a Redis URL."""
     if url.startswith("dir:"):
         return DirBlobs(Path(url.removeprefix("dir:")), max_bytes)
-    return RedisBlobs(url)
+    return RedisBlobs(url, max_bytes)

@@ -22,6 +22,7 @@ WAKE = PREFIX + "wake"  # channel: ids of jobs that changed; only a hint
 CONTROL = PREFIX + "control"  # stream: interrupt_request and shutdown_request for every engine
 ENGINES = PREFIX + "engines"  # zset: engine id by its last heartbeat
 BATCH_PACE = PREFIX + "batch-pace"  # string with a TTL: what rows of batches cost of late, for estimates
+BLOBS_UNSWEPT = PREFIX + "blobs-unswept"  # number with a TTL, on the blob Redis: bytes put since its last sweep
 DEAD = PREFIX + "dead"  # stream: dead letters, with the reason and where they came from
 INBOXES = PREFIX + "inboxes"  # set: engines that have, or had, a stream of their own
 ENGINE_GROUP = "engine"  # consumer group of the engine streams

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from photocall import keys
-from photocall.blobs import BlobsFull
+from photocall.blob_store import BlobsFull
 from photocall.jobs import JobStatus
 from photocall.messages import Prepared, Status
 from photocall.records import Policy
@@ -61,7 +61,7 @@ def test_a_picture_is_prepared_once(shop: Workshop) -> None:
     assert prep.calls == 1
     first, second = shop.engine_messages()
     assert first.images == second.images
-    [blob] = [path for path in shop.blob_dir.iterdir() if not path.name.endswith("-grid")]
+    [blob] = [path for path in shop.blob_dir.glob("[!.]*") if not path.name.endswith("-grid")]
     blob.unlink()
     shop.preparer(prep).prepare(shop.accept("j3", {"a": PHOTO}))
     assert prep.calls == 2, "a blob that vanished is made again"
@@ -77,7 +77,7 @@ def test_a_request_may_have_a_budget_of_its_own(shop: Workshop) -> None:
     assert soft[3] == soft[0]
     assert prep.calls == 3, "the same bytes at another budget are another picture, at the same budget the same"
     shop.shelf.remove(hashlib.sha256(PHOTO).hexdigest())
-    assert list(shop.blob_dir.iterdir()) == [], "it is forgotten at every budget"
+    assert list(shop.blob_dir.glob("[!.]*")) == [], "it is forgotten at every budget"
 
 
 def test_a_budget_beyond_the_model_is_refused_with_the_numbers(shop: Workshop) -> None:

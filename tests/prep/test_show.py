@@ -111,7 +111,7 @@ def test_the_worker_shows_and_forgets(shop: Workshop) -> None:
     finally:
         SHOWROOM.reset(token)
     assert shop.shelf.find(SHA, 140) is None
-    assert list(shop.blob_dir.iterdir()) == []
+    assert list(shop.blob_dir.glob("[!.]*")) == []
     assert shop.redis.exists(keys.shown(SHA), keys.FORGET) == 0
 
 

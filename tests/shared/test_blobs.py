@@ -10,11 +10,16 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
+import redis
 
 from photocall import keys
-from photocall.blobs import BlobsFull, BlobStore, DirBlobs, RedisBlobs, open_blobs
+from photocall.blob_store import BlobsAway, BlobsFull, BlobStore
+from photocall.blobs import DirBlobs, open_blobs
+from photocall.connections import connect
+from photocall.redis_blobs import RedisBlobs
 from photocall.redis_server import RedisServer
 from tests.small_disk import mounted
 
@@ -22,6 +27,11 @@ from tests.small_disk import mounted
 @pytest.fixture(params=["dir", "redis"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, redis_server: RedisServer) -> BlobStore:
     return open_blobs(f"dir:{tmp_path / 'blobs'}" if request.param == "dir" else redis_server.url)
+
+
+def names(directory: Path) -> list[str]:
+    """Of the blobs, and of what is being written."""
+    return sorted(path.name for path in directory.iterdir() if path.name != ".unswept")
 
 
 def test_put_and_get(store: BlobStore) -> None:
@@ -77,15 +87,75 @@ def test_what_nobody_uses_goes_after_its_time(tmp_path: Path) -> None:
         os.utime(tmp_path / name, times=(time.time() - age_s,) * 2)
     assert store.get("read") == b"x"
     assert store.sweep() == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["read", "young"]
+    assert names(tmp_path) == ["read", "young"]
 
 
 def test_it_stays_within_its_bound(tmp_path: Path) -> None:
-    stores = [DirBlobs(tmp_path, max_bytes=100_000) for _ in range(2)]  # two prep workers
+    """For all writers together: each used to count for itself, and more than two went over it."""
+    stores = [DirBlobs(tmp_path, max_bytes=200_000) for _ in range(8)]
     for number in range(400):
-        stores[number % 2].put(f"b{number}", bytes(1000))
-        held = sum(file.stat().st_size for file in tmp_path.iterdir())
-        assert held <= 100_000
+        stores[number % 8].put(f"b{number}", bytes(1000))
+        assert sum((tmp_path / name).stat().st_size for name in names(tmp_path)) <= 200_000
+    assert stores[0].get("b0") is None
+    assert stores[0].get("b399") is not None
+
+
+def test_a_redis_of_blobs_stays_within_our_bound(redis_client: redis.Redis, redis_server: RedisServer) -> None:
+    """Its own may be missing, or its policy may forbid to evict anything."""
+    stores = [RedisBlobs(redis_server.url, max_bytes=200_000) for _ in range(4)]
+    for number in range(400):
+        stores[number % 4].put(f"b{number}", bytes(1000))
+        if number % 10 == 0:
+            held = len(list(redis_client.scan_iter(match=keys.blob("*"), count=1000)))
+            assert held * 1000 <= 200_000
+    assert stores[0].get("b0") is None
+    assert stores[0].get("b399") is not None
+
+
+def test_a_redis_of_blobs_forgets_the_longest_unused(redis_client: redis.Redis, redis_server: RedisServer) -> None:
+    store = RedisBlobs(redis_server.url, max_bytes=8000)
+    for number in range(8):
+        redis_client.set(keys.blob(f"b{number}"), bytes(1000), px=3_000_000 + number)
+    assert store.get("b0") is not None  # used now
+    assert store.size("b1") == 1000  # and so is this
+    assert store.sweep() == 1
+    assert [name for name in (f"b{number}" for number in range(8)) if not redis_client.exists(keys.blob(name))] == [
+        "b2"
+    ]
+
+
+def test_a_full_redis_costs_the_older_half() -> None:
+    with RedisServer.start_temporary() as server, connect(server.url) as client:
+        store = RedisBlobs(server.url)
+        for number in range(10):
+            client.set(keys.blob(f"b{number}"), bytes(100_000), px=3_000_000 + number)
+        client.config_set("maxmemory", cast(Any, client.info("memory"))["used_memory"])
+        store.put("new", bytes(100_000))
+        assert store.get("new") == bytes(100_000)
+        assert [store.size(f"b{number}") for number in (0, 4, 9)] == [None, None, 100_000]
+        client.config_set("maxmemory", 1)
+        with pytest.raises(BlobsFull, match="no room for 100000 bytes"):
+            store.put("none", bytes(100_000))
+
+
+def test_a_redis_that_is_away_has_lost_its_blobs() -> None:
+    with RedisServer.start_temporary() as server:
+        store = RedisBlobs(server.url)
+        store.put("a", b"x")
+    assert store.get("a") is None
+    assert store.size("a") is None
+    assert store.sweep() == 0
+    with pytest.raises(BlobsAway, match="is away"):
+        store.put("a", b"x")
+
+
+def test_looking_at_the_size_is_using(tmp_path: Path) -> None:
+    store = DirBlobs(tmp_path, ttl_s=100)
+    store.put("a", memoryview(b"four"))
+    os.utime(tmp_path / "a", times=(time.time() - 101,) * 2)
+    assert store.size("a") == 4
+    assert store.size("b") is None
+    assert store.sweep() == 0
 
 
 def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +172,7 @@ def test_a_full_disk_costs_the_older_half(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Path, "write_bytes", full_once)
     store.put("new", bytes(100))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["b5", "b6", "b7", "b8", "b9", "new"]
+    assert names(tmp_path) == ["b5", "b6", "b7", "b8", "b9", "new"]
 
 
 @pytest.fixture
@@ -122,13 +192,13 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     with contextlib.suppress(OSError):
         taken.write_bytes(bytes(2 << 20))
     store.put("more", bytes(100_000))  # in the place of its own
-    for name in list((small_disk / "blobs").iterdir()):
-        name.unlink()
+    for name in names(small_disk / "blobs"):
+        (small_disk / "blobs" / name).unlink()
     with contextlib.suppress(OSError), taken.open("ab") as rest:
         rest.write(bytes(2 << 20))
     with pytest.raises(BlobsFull, match="no room for 100000 bytes"):
         store.put("none", bytes(100_000))
-    assert list((small_disk / "blobs").iterdir()) == []
+    assert names(small_disk / "blobs") == []
     taken.unlink()
     store.put("again", bytes(100_000))
     assert store.get("again") == bytes(100_000)
@@ -142,7 +212,7 @@ def test_another_failure_to_write_is_raised_and_leaves_nothing(tmp_path: Path, m
     monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(OSError, match="Permission denied"):
         store.put("a", b"x")
-    assert list(tmp_path.iterdir()) == []
+    assert names(tmp_path) == []
 
 
 def test_half_written_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
@@ -151,7 +221,7 @@ def test_half_written_files_of_dead_processes_are_swept(tmp_path: Path) -> None:
     (tmp_path / ".new").write_bytes(b"x")
     os.utime(tmp_path / ".old", (time.time() - 3600, time.time() - 3600))
     assert store.sweep() == 1
-    assert [file.name for file in tmp_path.iterdir()] == [".new"]
+    assert names(tmp_path) == [".new"]
 
 
 def test_redis_blobs_have_a_time_to_live(redis_server: RedisServer) -> None:
