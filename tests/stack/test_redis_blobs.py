@@ -1,4 +1,4 @@
-"""A whole stack with its patch blobs on a second Redis: answers, nothing prepared twice, nothing lost when it is away."""
+"""A whole stack with its patch blobs on a second Redis: nothing prepared twice, and nothing lost while it is away."""
 
 from __future__ import annotations
 
