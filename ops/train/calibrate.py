@@ -28,7 +28,7 @@ from ops.train.pack import PackedRows, Packer, answer_ids
 from photocall.grid import grid_for
 from photocall.questions import Choice, Noul, Number, Score
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
-from photocall_prep.resize import resize
+from photocall_prep.resize import to_grid
 
 SEED = 8_000_000_000
 LENGTH, ANSWERS = 900, 220
@@ -51,7 +51,7 @@ class Scorer:
         drawn = drawer.drawn(seed, most=14)
         grid = grid_for(*drawn.image.size, checkpoint.BUDGET)
         pixels = torch.from_numpy(
-            to_patches(resize(drawn.image.convert("RGB"), grid), grid.height // 3, grid.width // 3)
+            to_patches(to_grid(drawn.image.convert("RGB"), 1, grid), grid.height // 3, grid.width // 3)
         )
         rows = PackedRows.empty(1, LENGTH, ANSWERS)
         rows.clear()

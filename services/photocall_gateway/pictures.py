@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from photocall.errors import CodedError
+from photocall.formats import picture_format
 from photocall.questions import InvalidField, Json, Loc
-from photocall_gateway.formats import picture_format
 
 MAX_GATHERED = 128  # each key is looked for at every place of the text
 _SHA256 = re.compile(r"[0-9a-f]{64}")

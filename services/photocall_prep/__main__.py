@@ -68,8 +68,8 @@ def compose(settings: PrepSettings) -> PrepWorker:
     wear = Wear(settings.renew_pictures, settings.renew_bytes)
     worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep, wear=wear)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
-    images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings)
-    shelf = PatchShelf(blobs, budget, config.hash, config.allowed)
+    images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings, settings.fidelity)
+    shelf = PatchShelf(blobs, budget, config.hash, config.allowed, settings.fidelity)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
         images,

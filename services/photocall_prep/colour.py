@@ -1,6 +1,6 @@
 """How stored colours become RGB: one definition for every mode a decoder may hand over.
 
-- alpha (a channel, a palette's entries or a colour key) is laid over white;
+- alpha (a channel, a palette's entries or a colour key) is laid over the background, white unless told otherwise;
 - CMYK is converted without a profile; JPEGs store it inverted, as Adobe does, which the decoder has undone;
 - more than 8 bits a channel keep their high byte, grey and colour alike;
 - palettes, grey, bilevel and YCbCr convert by their definition; embedded profiles are not applied;
@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageColor
 
-_WHITE = (255, 255, 255)
+WHITE = "ffffff"
 _DIRECT = frozenset({"1", "L", "P", "RGB", "RGBX", "CMYK", "YCbCr"})
+_REFUSED = {"F": "floating-point samples", "I": "32-bit integer samples", "LAB": "Lab colours"}
 _TIFF_BITS, _TIFF_PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 
 
@@ -21,38 +22,45 @@ class ColourRefused(Exception):
     """Pixels of a kind that has no defined way to RGB."""
 
 
-def way(image: Image.Image) -> str:
-    """Which of the ways above a loaded picture takes to RGB, in words. Raises ColourRefused."""
+def to_rgb(image: Image.Image, background: str = WHITE) -> tuple[Image.Image, tuple[str, ...]]:
+    """A loaded picture as RGB of the same size, and the steps that were taken. Raises ColourRefused."""
     if image.mode.startswith("I;16"):
-        return "16 bits to 8"
+        return _from_16_bit(image, background), ("16 bits to 8",)
     if image.has_transparency_data:
-        return "alpha over white"
+        return _over(image.convert("RGBA"), background), (f"alpha over {named(background)}",)
+    if image.mode == "RGB":
+        return image, ()
     if image.mode not in _DIRECT:
-        raise ColourRefused(f"pixels of type {image.mode!r} cannot be shown as RGB")
-    return "as it is" if image.mode == "RGB" else f"{image.mode} to RGB"
+        what = _REFUSED.get(image.mode, f"pixels of type {image.mode!r}")
+        raise ColourRefused(f"its {what} cannot be shown as RGB: their range is not defined")
+    return image.convert("RGB"), (f"{image.mode} to RGB",)
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """A loaded picture as RGB of the same size. Raises ColourRefused."""
-    taken = way(image)
-    if taken == "16 bits to 8":
-        return _from_16_bit(image)
-    if taken == "alpha over white":
-        rgba = image.convert("RGBA")
-        flat = Image.new("RGB", image.size, _WHITE)
-        flat.paste(rgba, mask=rgba.getchannel("A"))
-        return flat
-    return image.convert("RGB")
+def named(background: str) -> str:
+    """A background for a person."""
+    return "white" if background == WHITE else f"#{background}"
 
 
-def _from_16_bit(image: Image.Image) -> Image.Image:
+def _over(rgba: Image.Image, background: str) -> Image.Image:
+    flat = Image.new("RGB", rgba.size, _values(background))
+    flat.paste(rgba, mask=rgba.getchannel("A"))
+    return flat
+
+
+def _values(background: str) -> tuple[int, int, int]:
+    red, green, blue = ImageColor.getrgb(f"#{background}")[:3]
+    return red, green, blue
+
+
+def _from_16_bit(image: Image.Image, background: str) -> Image.Image:
     grey = np.asarray(image)
     tags = getattr(image, "tag_v2", {})  # TIFF only
     bits = tags.get(_TIFF_BITS, (16,))[0]
     high = (grey >> (bits - 8)).astype(np.uint8)
     if tags.get(_TIFF_PHOTOMETRIC) == _WHITE_IS_ZERO:
         high = 255 - high
+    rgb = Image.fromarray(high).convert("RGB")
     key = image.info.get("transparency")  # PNG: the one grey that stands for nothing
     if isinstance(key, int):
-        high[grey == key] = 255
-    return Image.fromarray(high).convert("RGB")
+        rgb.paste(_values(background), mask=Image.fromarray((grey == key).astype(np.uint8) * 255))
+    return rgb

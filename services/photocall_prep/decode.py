@@ -1,40 +1,29 @@
-"""From the bytes of one picture file to upright RGB pixels, or a refusal that says why.
+"""From the bytes of one picture file to RGB pixels, or a refusal that says why. The hub of what opens files.
 
-The format is found in the content, never in a name, and only the formats below are ever opened. Limits are checked on
-the header, before any pixel is decoded. Of a file with several frames or pages the first counts; the others are never
-read. Knows nothing of grids, jobs or Redis.
+The format is found in the content, never in a name, and only the formats of `photocall.formats` are ever opened. Limits
+are checked on the header, before any pixel is decoded. Of a file with several frames or pages one is read, the first
+unless the view names another. Knows nothing of grids, jobs or Redis.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
-from photocall_prep.colour import ColourRefused, to_rgb, way
+from photocall.formats import FORMATS, picture_format, what_it_is
+from photocall.views import PLAIN, View
+from photocall_prep.colour import WHITE, ColourRefused
+from photocall_prep.pillow_source import PillowSource
+from photocall_prep.refusal import ImageRefused, Limits
+from photocall_prep.sources import Facts, Loaded, Source
 
-# The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
-Image.MAX_IMAGE_PIXELS = None
-
-_TIFF_TILE_SIDES = (322, 323)
-_JPEG_SCAN = b"\xff\xda"  # cannot occur inside a scan: there 0xff is followed by 0x00 or a restart mark
-_SCANS_OF_THE_LARGEST = 16  # progressive files have about ten; smaller pictures may have more
-_EXIF_ORIENTATION = 0x0112
-_UPRIGHT = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-# What Pillow's plugins raise on damaged files: the picture is refused, the process goes on.
+# What the decoders raise on damaged files: the picture is refused, the process goes on.
 _DAMAGE = (
     OSError,
     SyntaxError,
@@ -45,123 +34,71 @@ _DAMAGE = (
     AttributeError,
     ArithmeticError,
     NotImplementedError,
+    RuntimeError,
     struct.error,
     zlib.error,
 )
 
 
-class Limits(Protocol):
-    """What one picture may be; settings satisfy it."""
+class OpenPicture:
+    """One picture of a file, within the limits; what it is, and its pixels when they are asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
 
     @property
-    def max_image_bytes(self) -> int: ...
-    @property
-    def max_pixels(self) -> int:
-        """Width times height as stored."""
+    def facts(self) -> Facts:
+        """What its header says."""
+        return self._source.facts
 
-    @property
-    def max_frames(self) -> int:
-        """Of the formats whose header states a count: PNG and WebP."""
+    def load(self, at_least: tuple[int, int] | None = None) -> Loaded:
+        """Decode, once. `at_least`: fewer pixels than stored will do, on neither side fewer than this; None: all.
 
+        Raises ImageRefused.
+        """
+        with _refusing(self.facts.format):
+            return self._source.load(at_least)
 
-class ImageRefused(Exception):
-    """A picture that is not prepared: a code of the error table, and the reason for a person."""
+    def __enter__(self) -> Self:
+        return self
 
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedImage:
-    """Upright RGB pixels and what they were made from."""
-
-    rgb: Image.Image
-    format: str
-    mode: str  # Pillow's name of the stored pixels
-    stored_size: tuple[int, int]  # width, height as the decoder hands it over
-    orientation: int  # EXIF, 1..8; 1 when absent or unreadable
-    colour: str  # how the stored colours became RGB
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._source.close()
 
 
-def decode(data: bytes, limits: Limits) -> DecodedImage:
-    """Decode the first frame of a picture file. Raises ImageRefused."""
+def open_picture(data: bytes, limits: Limits, view: View = PLAIN, background: str = WHITE) -> OpenPicture:
+    """Read a file's header. `background` (rrggbb) lies behind what is transparent, unless the view says otherwise.
+
+    Raises ImageRefused.
+    """
+    name = checked_format(data, limits)
+    with _refusing(name):
+        return OpenPicture(PillowSource(data, name, limits, view, background))
+
+
+def checked_format(data: bytes, limits: Limits) -> str:
+    """Its format, as Pillow names it. Raises ImageRefused for too many bytes, and for what is not read here."""
     if not data:
         raise ImageRefused("image_undecodable", "the file is empty")
     if len(data) > limits.max_image_bytes:
         raise ImageRefused("image_too_large", f"{len(data)} bytes; at most {limits.max_image_bytes} are accepted")
-    name = sniff(data)
+    name = picture_format(data)
     if name is None:
-        raise ImageRefused("image_unsupported", f"not one of {', '.join(FORMATS)}")
+        accepted = ", ".join(FORMATS).upper()
+        raise ImageRefused("image_unsupported", f"it is {what_it_is(data)}, not one of {accepted}")
+    return name.upper()
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
     try:
-        with Image.open(io.BytesIO(data), formats=(name,)) as image:
-            _check_header(image, data, limits)
-            mode, stored_size = image.mode, image.size
-            image.load()
-            orientation = _orientation(image)
-            colour = way(image)
-            rgb = to_rgb(image)
-            if orientation in _UPRIGHT:
-                rgb = rgb.transpose(_UPRIGHT[orientation])
-            return DecodedImage(rgb, name, mode, stored_size, orientation, colour)
+        yield
     except ColourRefused as error:
         raise ImageRefused("image_unsupported", str(error)) from error
     except _DAMAGE as error:
         raise ImageRefused("image_undecodable", f"damaged {name}: {_describe(error)}") from error
-
-
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "TIFF", "BMP")
-
-
-def sniff(data: bytes) -> str | None:
-    """The format that the first bytes state, by Pillow's name; None for anything not accepted."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return "JPEG"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "WEBP"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "GIF"
-    if data.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
-        return "TIFF"
-    return "BMP" if data.startswith(b"BM") else None
-
-
-def _check_header(image: Image.Image, data: bytes, limits: Limits) -> None:
-    width, height = image.size
-    if width < 1 or height < 1:
-        raise ImageRefused("image_undecodable", f"its header says {width}x{height} pixels")
-    if width * height > limits.max_pixels:
-        reason = f"{width}x{height} = {width * height} pixels; at most {limits.max_pixels} are accepted"
-        raise ImageRefused("image_too_large", reason)
-    if image.format in ("PNG", "WEBP"):
-        frames = getattr(image, "n_frames", 1)
-        if frames > limits.max_frames:
-            raise ImageRefused("image_too_large", f"{frames} frames; at most {limits.max_frames} are accepted")
-    if image.format in ("JPEG", "MPO"):  # every scan passes over the whole picture, however few bytes it has
-        scans = data.count(_JPEG_SCAN)
-        if scans * width * height > _SCANS_OF_THE_LARGEST * limits.max_pixels:
-            raise ImageRefused("image_too_large", f"{scans} scans of {width}x{height} pixels")
-    if image.format == "TIFF":  # a whole tile is held in memory, however small the picture
-        tile_width, tile_height = (_tag(image, tag, 1) for tag in _TIFF_TILE_SIDES)
-        if tile_width * tile_height > limits.max_pixels:
-            reason = f"tiles of {tile_width}x{tile_height} pixels; at most {limits.max_pixels} are accepted"
-            raise ImageRefused("image_too_large", reason)
-
-
-def _tag(image: Image.Image, tag: int, default: int) -> int:
-    value = getattr(image, "tag_v2", {}).get(tag, default)
-    return int(value[0] if isinstance(value, tuple) else value)
-
-
-def _orientation(image: Image.Image) -> int:
-    try:
-        value = image.getexif().get(_EXIF_ORIENTATION, 1)
-    except _DAMAGE:  # a broken EXIF block does not make the pixels unreadable
-        return 1
-    return value if isinstance(value, int) and value in _UPRIGHT else 1
 
 
 def _describe(error: BaseException) -> str:

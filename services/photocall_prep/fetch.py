@@ -10,8 +10,9 @@ import time
 from urllib.parse import urljoin
 
 from photocall.addresses import BadUrl, RefusedAddress, Url, parse_url
+from photocall.formats import picture_format, what_it_is
 from photocall.outbound import Answer, AnswerTooLarge, Caller, OutboundError
-from photocall_prep.decode import FORMATS, ImageRefused, sniff
+from photocall_prep.refusal import ImageRefused
 
 MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -59,6 +60,6 @@ def _picture(answer: Answer) -> bytes:
         raise ImageRefused("image_unreachable", "it came compressed, which was not asked for")
     if not answer.body:
         raise ImageRefused("image_unreachable", "it was answered without a body")
-    if sniff(answer.body) is None:
-        raise ImageRefused("image_unsupported", f"not one of {', '.join(FORMATS)}")
+    if picture_format(answer.body) is None:
+        raise ImageRefused("image_unsupported", f"it gave {what_it_is(answer.body)}, and no picture that is read here")
     return answer.body

@@ -26,10 +26,10 @@ from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import fields
 from photocall.records import Records
 from photocall.wire import pack, unpack
-from photocall_prep.decode import ImageRefused
 from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep
+from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
 from photocall_prep.wear import Wear
 

@@ -1,7 +1,10 @@
-"""From upright RGB pixels of any size to the pixels of a grid: 8-bit bicubic, as the reference processor does.
+"""From RGB pixels of any size to the upright pixels of a grid: 8-bit bicubic, as the reference processor does.
 
 The aspect ratio changes by less than one soft token, since each side is cut to a multiple of 48 on its own. The result
 is rounded to 8 bits before the model scales it, which is what the checkpoints were trained with.
+
+Pillow resizes along rows first and rounds between its two passes, so whether a picture is turned before or after
+changes some values: `exact` turns first, as the reference does; else the smaller side of the work is turned.
 """
 
 from __future__ import annotations
@@ -11,11 +14,25 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from photocall.grid import Grid
+from photocall_prep.turning import turned, upright
 
 
-def resize(rgb: Image.Image, grid: Grid) -> NDArray[np.uint8]:
-    """[height, width, 3] pixels of the grid; a picture already of that size keeps its bytes."""
+def to_grid(
+    rgb: Image.Image, orientation: int, grid: Grid, covers: tuple[float, float] | None = None, exact: bool = True
+) -> NDArray[np.uint8]:
+    """[height, width, 3] upright pixels of the grid; pixels that are already of that size keep their bytes.
+
+    `covers`: width and height of the part of `rgb` that is the picture; None is all of it. A decoder that reduces
+    rounds its last column and row up.
+    """
     height, width = grid.pixels
-    if rgb.size != (width, height):
-        rgb = rgb.resize((width, height), Image.Resampling.BICUBIC)
-    return np.asarray(rgb)
+    if exact:
+        return np.asarray(_resized(upright(rgb, orientation), (width, height), None))
+    return np.asarray(upright(_resized(rgb, turned((width, height), orientation), covers), orientation))
+
+
+def _resized(rgb: Image.Image, size: tuple[int, int], covers: tuple[float, float] | None) -> Image.Image:
+    box = (0.0, 0.0, *(covers or rgb.size))
+    if rgb.size == size and box[2:] == size:
+        return rgb
+    return rgb.resize(size, Image.Resampling.BICUBIC, box=box)

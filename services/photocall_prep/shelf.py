@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from photocall.blob_store import BlobStore
 from photocall.grid import PATCH_BYTES, Grid
 from photocall.keys import blob_key
-from photocall_prep.prepare import PreparedImage
+from photocall_prep.prepare import Fidelity, PreparedImage
 
 _GRID = struct.Struct(">HH")
 
@@ -20,18 +20,26 @@ class PatchShelf:
     """The blobs of one checkpoint's pictures.
 
     `budget`: soft tokens of a picture unless its request says otherwise; `allowed`: what it may say, where nothing is
-    given `budget` alone.
+    given `budget` alone. What was prepared in another fidelity is another blob.
     """
 
-    def __init__(self, blobs: BlobStore, budget: int, processor_hash: str, allowed: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        blobs: BlobStore,
+        budget: int,
+        processor_hash: str,
+        allowed: Sequence[int] = (),
+        fidelity: Fidelity = "fast",
+    ) -> None:
         self._blobs = blobs
         self.budget = budget
         self.allowed = tuple(allowed) or (budget,)
         self._processor_hash = processor_hash
+        self._fidelity = fidelity
 
     def key(self, sha256: str, budget: int) -> str:
         """Under which key the engine finds a picture's patches."""
-        return blob_key(sha256, budget, self._processor_hash)
+        return blob_key(sha256, f"{budget}{self._fidelity}", self._processor_hash)
 
     def find(self, sha256: str, budget: int) -> Grid | None:
         """The grid of a picture whose patches are there; both count as used then."""

@@ -19,8 +19,8 @@ from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
 from photocall.wire import pack
-from photocall_prep.decode import ImageRefused
 from photocall_prep.prepare import ImagePrep, PreparedImage
+from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
 
 KEPT_S = 300
@@ -76,16 +76,16 @@ class Showroom:
         self._redis.zrem(keys.FORGET, sha256)
 
     def _report(self, data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:
-        source, grid = prepared.source, prepared.grid
+        facts, grid = prepared.facts, prepared.grid
         height, width = grid.pixels
         return {
             "bytes": len(data),
-            "decoder": source.format,
-            "mode": source.mode,
-            "orientation": source.orientation,
-            "colour": source.colour,
-            "size_in": list(source.stored_size),
-            "size_upright": [source.rgb.width, source.rgb.height],
+            "decoder": facts.format,
+            "mode": facts.mode,
+            "orientation": facts.orientation,
+            "colour": ", ".join(prepared.colour) or "as it is",
+            "size_in": list(facts.size),
+            "size_upright": list(facts.upright_size),
             "size_out": [width, height],
             "grid": [grid.height, grid.width],
             "soft_tokens": grid.num_soft,

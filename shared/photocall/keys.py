@@ -151,9 +151,9 @@ def heartbeat(engine_id: str) -> str:
     return f"{PREFIX}heartbeat:{engine_id}"
 
 
-def blob_key(sha256: str, budget: int, processor_hash: str) -> str:
-    """Name of a patch blob: the picture, the soft-token budget and the checkpoint's picture settings."""
-    return f"{sha256}-{budget}-{processor_hash}"
+def blob_key(sha256: str, shown: str, processor_hash: str) -> str:
+    """Name of a patch blob: the picture, how it is shown (budget, fidelity), and the checkpoint's picture settings."""
+    return f"{sha256}-{shown}-{processor_hash}"
 
 
 def blob(name: str) -> str:

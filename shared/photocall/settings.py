@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from photocall.addresses import Network
@@ -290,6 +290,12 @@ class PrepSettings(SharedSettings):
 
     budget: int = setting("PHOTOCALL_BUDGET", 0, integer(0, 1120), "soft tokens a picture; 0 takes the checkpoint's")
     max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
+    fidelity: Literal["fast", "exact"] = setting(
+        "PHOTOCALL_FIDELITY",
+        "fast",
+        one_of("fast", "exact"),
+        "exact: the reference processor's pixels, to one level; fast: as near as docs/images.md says, sooner",
+    )
     fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
     fetch_timeout_s: float = setting("PHOTOCALL_FETCH_TIMEOUT_S", 5.0, seconds(0.1), "time for one picture by URL")
     max_pixels: int = setting("PHOTOCALL_MAX_PIXELS", 64_000_000, integer(1), "largest picture, width x height")
@@ -299,9 +305,7 @@ class PrepSettings(SharedSettings):
     renew_bytes: int = setting(
         "PHOTOCALL_PREP_RENEW_BYTES", 512 * MIB, integer(0), "a prep worker that holds more begins anew; 0: never"
     )
-    max_frames: int = setting(
-        "PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames of a PNG or WebP; only the first is read"
-    )
+    max_frames: int = setting("PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames or pages of one file")
 
 
 @dataclass(frozen=True, kw_only=True)

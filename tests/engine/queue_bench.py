@@ -72,7 +72,7 @@ class QueueBench:
         lease = self.records.lease(job_id, "preparing")
         assert lease is not None
         [sha256] = self.records.get(job_id).images
-        blob_key = keys.blob_key(sha256, 140, processor_hash)
+        blob_key = keys.blob_key(sha256, "140fast", processor_hash)
         if store:
             self.blobs.put(blob_key, self.patches(seed))
         image = {"sha256": sha256, "blob_key": blob_key, "grid_height": 3, "grid_width": 6, "num_soft": 2}

@@ -156,7 +156,7 @@ def test_half_a_blob_goes_back(bench: QueueBench) -> None:
     patches = bench.accept_picture("j0")
     [request] = bench.take()
     [sha256] = request.images
-    bench.blobs.put(keys.blob_key(sha256, 140, HASH), patches[:-1])
+    bench.blobs.put(keys.blob_key(sha256, "140fast", HASH), patches[:-1])
     bench.accept_picture("j1", store=False)
     assert bench.take(within_s=1.0) == []
     assert bench.records.get("j1").stage == "preparing"

@@ -99,7 +99,7 @@ class Turns:
         described = []
         for seed in seeds:
             sha256 = hashlib.sha256(b"picture %d" % seed).hexdigest()
-            blob_key = keys.blob_key(sha256, 140, HASH)
+            blob_key = keys.blob_key(sha256, "140fast", HASH)
             if store:
                 self.bench.blobs.put(blob_key, QueueBench.patches(seed))
             described.append({"sha256": sha256, "blob_key": blob_key, "grid_height": 3, "grid_width": 6, "num_soft": 2})
@@ -214,7 +214,7 @@ def test_a_blob_of_an_earlier_turn_that_has_vanished_is_made_again(turns: Turns)
     turns.prepare(first, 1)
     turns.run(engine, first)
     sha256 = hashlib.sha256(b"picture 1").hexdigest()
-    turns.bench.blobs._path(keys.blob_key(sha256, 140, HASH)).unlink()
+    turns.bench.blobs._path(keys.blob_key(sha256, "140fast", HASH)).unlink()
     second = turns.turn("And?")
 
     def back() -> bool:

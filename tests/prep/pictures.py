@@ -10,7 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from photocall_prep.decode import DecodedImage, decode
+from photocall.views import PLAIN, View
+from photocall_prep.decode import open_picture
+from photocall_prep.sources import Facts
+from photocall_prep.turning import upright
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,20 @@ def noise(width: int, height: int, seed: int = 7) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-def decoded(data: bytes, limits: TestLimits = TestLimits()) -> DecodedImage:
-    """Decode within the test limits."""
-    return decode(data, limits)
+@dataclass(frozen=True)
+class Decoded:
+    """A file's upright pixels, all of them, and what it said of itself."""
+
+    rgb: Image.Image
+    facts: Facts
+    colour: tuple[str, ...]
+
+
+def decoded(data: bytes, limits: TestLimits = TestLimits(), view: View = PLAIN, background: str = "ffffff") -> Decoded:
+    """Open and decode within the test limits."""
+    with open_picture(data, limits, view, background) as picture:
+        loaded = picture.load()
+        return Decoded(upright(loaded.rgb, picture.facts.turn), picture.facts, loaded.colour)
 
 
 def pixels(data: bytes) -> NDArray[np.int16]:

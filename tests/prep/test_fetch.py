@@ -15,8 +15,8 @@ from photocall.addresses import AddressRules
 from photocall.asks import Ask
 from photocall.jobs import JobStatus
 from photocall.wire import unpack
-from photocall_prep.decode import ImageRefused
 from photocall_prep.fetch import Fetcher
+from photocall_prep.refusal import ImageRefused
 from tests.prep.pictures import encoded, noise, scene
 from tests.prep.workshop import Workshop
 from tests.web_server import WebServer, page, web_server

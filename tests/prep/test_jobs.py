@@ -14,6 +14,7 @@ from photocall.blob_store import BlobsFull
 from photocall.jobs import JobStatus
 from photocall.messages import Prepared, Status
 from photocall.records import Policy
+from photocall.views import PLAIN, View
 from photocall_prep.jobs import PREPARER, prepare
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep, PreparedImage
@@ -146,11 +147,11 @@ class During(CountingPrep):
         super().__init__()
         self.action = action
 
-    def prepare(self, data: bytes, budget: int) -> PreparedImage:
+    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
         if self.calls == 0:
             assert callable(self.action)
             self.action()
-        return super().prepare(data, budget)
+        return super().prepare(data, budget, view)
 
 
 def test_a_cancel_during_preparation_ends_the_job(shop: Workshop) -> None:

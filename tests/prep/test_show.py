@@ -16,7 +16,7 @@ from photocall import keys
 from photocall.sweeper import Sweeper
 from photocall.wire import unpack
 from photocall_prep.prepare import ImagePrep
-from photocall_prep.resize import resize
+from photocall_prep.resize import to_grid
 from photocall_prep.show import SHOWROOM, Showroom, show
 from photocall_prep.worker import PrepWorker
 from tests.prep.pictures import TestLimits, encoded, noise, scene
@@ -46,7 +46,7 @@ def test_the_png_has_the_pixels_of_the_patches(shop: Workshop) -> None:
     found = shown(shop)
     prepared = ImagePrep(TestLimits()).prepare(PHOTO, 140)
     with Image.open(io.BytesIO(found["png"])) as image:
-        assert np.array_equal(np.asarray(image), resize(prepared.source.rgb, prepared.grid))
+        assert np.array_equal(np.asarray(image), to_grid(scene(200, 100), 1, prepared.grid))
     report = found["report"]
     assert report.pop("ms") > 0
     height, width = prepared.grid.pixels

@@ -21,6 +21,7 @@ from photocall.questions import Noul
 from photocall.queueing import PrepQueues
 from photocall.records import Policy, Records
 from photocall.scripts import run
+from photocall.views import PLAIN, View
 from photocall.wire import Wire, pack
 from photocall_prep.jobs import Preparer
 from photocall_prep.prepare import ImagePrep, PreparedImage
@@ -116,9 +117,9 @@ class CountingPrep(ImagePrep):
         super().__init__(TestLimits())
         self.calls = 0
 
-    def prepare(self, data: bytes, budget: int) -> PreparedImage:
+    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
         self.calls += 1
-        return super().prepare(data, budget)
+        return super().prepare(data, budget, view)
 
 
 def checkpoint(folder: Path) -> Path:

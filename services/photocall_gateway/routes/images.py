@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from photocall.errors import UnknownImage
+from photocall.formats import picture_format
 from photocall.images import check
 from photocall.questions import InvalidField
 from photocall_gateway.compression import decompress
 from photocall_gateway.described import Described, in_path, operation
-from photocall_gateway.formats import picture_format
 from photocall_gateway.openapi_parts import content, obj, ref
 from photocall_gateway.openapi_schemas import SHA256
 from photocall_gateway.pictures import picture, stored

@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image
 
-from photocall_gateway.formats import picture_format
+from photocall.formats import picture_format
 
 
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF"])

@@ -1,0 +1,103 @@
+"""PillowSource: a file that Pillow reads, opened at one of its frames, its header within the limits."""
+
+from __future__ import annotations
+
+import io
+
+from PIL import Image
+
+from photocall.views import View
+from photocall_prep.colour import to_rgb
+from photocall_prep.frames import check_frames, go_to
+from photocall_prep.refusal import ImageRefused, Limits
+from photocall_prep.sources import Facts, Loaded
+from photocall_prep.turning import known
+
+# The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
+Image.MAX_IMAGE_PIXELS = None
+
+_JPEGS = ("JPEG", "MPO")
+_TURNED_BY_PILLOW = ("TIFF",)
+_TIFF_TILE_SIDES = (322, 323)
+_JPEG_SCAN = b"\xff\xda"  # cannot occur inside a scan: there 0xff is followed by 0x00 or a restart mark
+_SCANS_OF_THE_LARGEST = 16  # progressive files have about ten; smaller pictures may have more
+_ORIENTATION = 0x0112
+
+
+class PillowSource:
+    """See `sources.Source`. `name` is Pillow's name of the format; no other is tried."""
+
+    def __init__(self, data: bytes, name: str, limits: Limits, view: View, background: str) -> None:
+        self._background = view.background or background
+        self._file = io.BytesIO(data)
+        self._image = Image.open(self._file, formats=(name,))
+        try:
+            frames = check_frames(self._image, limits)
+            _check_header(self._image, data, limits)
+            if view.frame:
+                go_to(self._image, view.frame, limits)
+                _check_header(self._image, data, limits)
+            orientation = _orientation(self._image)
+            self._facts = Facts(
+                format=self._image.format or name,  # a JPEG of several pictures is an MPO
+                mode=self._image.mode,
+                size=self._image.size,
+                orientation=orientation,
+                turn=1 if name in _TURNED_BY_PILLOW else orientation,
+                frame=view.frame or 0,
+                frames=frames,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def facts(self) -> Facts:
+        """What the header says."""
+        return self._facts
+
+    def load(self, at_least: tuple[int, int] | None) -> Loaded:
+        """See `sources.Source`. A JPEG's transform gives every second, fourth or eighth pixel, filtered."""
+        covers = None
+        if at_least is not None and self._image.format in _JPEGS:
+            drafted = self._image.draft(None, at_least)
+            covers = None if drafted is None else (drafted[1][2], drafted[1][3])
+        self._image.load()
+        rgb, steps = to_rgb(self._image, self._background)
+        return Loaded(rgb, steps, covers)
+
+    def close(self) -> None:
+        """Close the file. The picture itself is not closed: its pixels may have been handed out as they are."""
+        self._file.close()
+
+
+def _check_header(image: Image.Image, data: bytes, limits: Limits) -> None:
+    width, height = image.size
+    if width < 1 or height < 1:
+        raise ImageRefused("image_undecodable", f"its header says {width}x{height} pixels")
+    if width * height > limits.max_pixels:
+        reason = f"{width}x{height} = {width * height} pixels; at most {limits.max_pixels} are accepted"
+        raise ImageRefused("image_too_large", reason)
+    if image.format in _JPEGS:  # every scan passes over the whole picture, however few bytes it has
+        scans = data.count(_JPEG_SCAN)
+        if scans * width * height > _SCANS_OF_THE_LARGEST * limits.max_pixels:
+            raise ImageRefused("image_too_large", f"{scans} scans of {width}x{height} pixels")
+    if image.format == "TIFF":  # a whole tile is held in memory, however small the picture
+        tile_width, tile_height = (_tag(image, tag, 1) for tag in _TIFF_TILE_SIDES)
+        if tile_width * tile_height > limits.max_pixels:
+            reason = f"tiles of {tile_width}x{tile_height} pixels; at most {limits.max_pixels} are accepted"
+            raise ImageRefused("image_too_large", reason)
+
+
+def _tag(image: Image.Image, tag: int, default: int) -> int:
+    value = getattr(image, "tag_v2", {}).get(tag, default)
+    return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        if image.format == "TIFF":
+            return known(_tag(image, _ORIENTATION, 1))
+        return known(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # whatever is wrong with an EXIF block, it does not make the pixels unreadable
+        return 1

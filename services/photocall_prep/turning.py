@@ -1,0 +1,30 @@
+"""EXIF orientation: how stored pixels are turned to stand upright. Knows nothing of files."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def known(orientation: object) -> int:
+    """1 to 8; 1 for everything that the standard does not know."""
+    return orientation if isinstance(orientation, int) and orientation in _TURNS else 1
+
+
+def upright(image: Image.Image, orientation: int) -> Image.Image:
+    """The picture as it is looked at."""
+    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+    """The upright size of a stored one, and the stored size of an upright one: from 5 on the sides are swapped."""
+    return (size[1], size[0]) if orientation >= 5 else size

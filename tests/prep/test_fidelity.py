@@ -1,0 +1,72 @@
+"""How far prepared pictures are from those of the reference processor, on photographs.
+
+The reference gets what Pillow makes of the whole file, upright. `exact` may round one level apart; `fast` is held to a
+mean of 0.5 and a maximum of 28 levels of 255 a picture, and grids are always the same.
+"""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from transformers import Gemma4ImageProcessorPil
+
+from photocall.grid import Grid
+from photocall_prep.prepare import ImagePrep
+from tests.prep.photographs import NAMES, Shot
+from tests.prep.pictures import TestLimits
+
+LIMITS = TestLimits(max_pixels=16_000_000)
+FAST_MEAN, FAST_MAX = 0.5, 28
+
+SIZES = ((640, 427), (1280, 720), (1080, 1920), (1500, 1500), (2400, 1000), (500, 1700), (97, 61))
+SHOTS = [
+    *(Shot(name, SIZES[i % len(SIZES)]) for i, name in enumerate(NAMES)),
+    *(Shot(name, (2000, 1500), quality=70 + 2 * i) for i, name in enumerate(NAMES)),
+    *(Shot("coffee.png", (1900, 1300), orientation=n) for n in range(2, 9)),
+    Shot("china.jpg", (4000, 3000)),
+    Shot("retina.jpg", (3000, 4000), progressive=True, subsampling=0),
+    Shot("flower.jpg", (1920, 1080), subsampling=1, quality=95),
+    Shot("rocket.jpg", (1921, 1083), quality=40),
+    Shot("astronaut.png", (1920, 1080), format="PNG"),
+    Shot("motorcycle_left.png", (1920, 1080), format="WEBP"),
+    Shot("chelsea.png", (1280, 960), format="AVIF", quality=70),
+]
+
+
+def reference(data: bytes, budget: int) -> tuple[Grid, NDArray[np.float64]]:
+    """What transformers makes of a file: its grid, and patches in levels of 255."""
+    with Image.open(io.BytesIO(data)) as image:
+        whole = ImageOps.exif_transpose(image).convert("RGB")
+    made = Gemma4ImageProcessorPil(max_soft_tokens=budget)(whole, return_tensors="np")
+    num_patches = 9 * int(made["num_soft_tokens_per_image"][0])
+    columns, rows = made["image_position_ids"][0][:num_patches].max(axis=0) + 1
+    return Grid(int(rows), int(columns)), made["pixel_values"][0][:num_patches].astype(np.float64) * 255
+
+
+@pytest.mark.parametrize("shot", SHOTS, ids=str)
+@pytest.mark.parametrize("budget", [70, 280])
+def test_grids_are_the_references_and_pixels_as_near_as_promised(shot: Shot, budget: int) -> None:
+    data = shot.data()
+    grid, expected = reference(data, budget)
+    for fidelity, mean, most in (("exact", 1.0, 1.0), ("fast", FAST_MEAN, FAST_MAX)):
+        ours = ImagePrep(LIMITS, "exact" if fidelity == "exact" else "fast").prepare(data, budget)
+        assert ours.grid == grid
+        apart = np.abs(np.frombuffer(ours.patches, np.uint8).reshape(expected.shape) - expected)
+        assert apart.mean() <= mean, fidelity
+        assert apart.max() <= most + 1e-3, fidelity
+
+
+def test_fast_decodes_fewer_pixels_and_never_too_few() -> None:
+    """What the comparison above is about: without this it would compare the exact way with itself."""
+    data = Shot("china.jpg", (4000, 3000)).data()
+    fast, exact = (ImagePrep(LIMITS, fidelity).prepare(data, 280) for fidelity in ("fast", "exact"))
+    assert exact.decoded_size == (4000, 3000)
+    assert fast.decoded_size == (2000, 1500)
+    height, width = fast.grid.pixels
+    assert fast.decoded_size[0] >= 2 * width
+    assert fast.decoded_size[1] >= 2 * height
+    assert fast.patches != exact.patches
