@@ -10,7 +10,7 @@ import time
 from urllib.parse import urljoin
 
 from photocall.addresses import BadUrl, RefusedAddress, Url, parse_url
-from photocall.formats import picture_format, what_it_is
+from photocall.formats import FORMATS, picture_format, what_it_is
 from photocall.outbound import Answer, AnswerTooLarge, Caller, OutboundError
 from photocall_prep.refusal import ImageRefused
 
@@ -61,5 +61,6 @@ def _picture(answer: Answer) -> bytes:
     if not answer.body:
         raise ImageRefused("image_unreachable", "it was answered without a body")
     if picture_format(answer.body) is None:
-        raise ImageRefused("image_unsupported", f"it gave {what_it_is(answer.body)}, and no picture that is read here")
+        accepted = ", ".join(FORMATS).upper()
+        raise ImageRefused("image_unsupported", f"it is {what_it_is(answer.body)}, not one of {accepted}")
     return answer.body
