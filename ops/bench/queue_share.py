@@ -41,6 +41,7 @@ from photocall.wire import Wire, pack
 from photocall_gateway.batches.feeder import MICRO_BATCH
 from photocall_prep.__main__ import compose
 from photocall_prep.jobs import PREPARER
+from photocall_prep.prepare import ImagePrep
 
 RESULTS = Path(__file__).parent / "results"
 KEY = "bench-signing-key"
@@ -95,7 +96,7 @@ def measure(name: str, files: list[bytes], jobs_per_entry: int) -> Share:
                 "PHOTOCALL_BLOBS": f"dir:{data}/blobs",
             }
         )
-        worker = compose(settings)
+        worker = compose(settings, ImagePrep(settings))  # in this process, whose CPU is measured
         client = connect(server.url)
         wire = Wire(settings.signing_key(), "bench")
         records, images, queues = Records(client, wire, Policy()), ImageStore(client), PrepQueues(client, wire)

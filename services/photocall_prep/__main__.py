@@ -8,7 +8,6 @@ import secrets
 import signal
 import socket
 import sys
-import warnings
 
 from photocall import failpoints
 from photocall.addresses import AddressRules
@@ -23,8 +22,9 @@ from photocall.records import Policy, Records
 from photocall.settings import PrepSettings, SettingsError
 from photocall.wire import Wire
 from photocall_prep.fetch import Fetcher
+from photocall_prep.guarded_prep import GuardedPrep
 from photocall_prep.jobs import PREPARER, Preparer
-from photocall_prep.prepare import ImagePrep
+from photocall_prep.prepare import Prep
 from photocall_prep.shelf import PatchShelf
 from photocall_prep.show import SHOWROOM, Showroom
 from photocall_prep.wear import Wear, renew
@@ -38,15 +38,17 @@ def main() -> int:
     set_up("prep")
     for name in ("rq", "rq.worker"):  # the second has a level of its own, and three lines to say about every job
         logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
     try:
         settings = PrepSettings.from_env(os.environ)
         failpoints.arm(settings)
-        worker = compose(settings)
+        prep = GuardedPrep(os.environ, settings.decode_s)
+        worker = compose(settings, prep)
     except (SettingsError, ProcessorConfigError) as error:
         print(f"photocall prep: {error}", file=sys.stderr)
         return 2
+    prep.start()
     worker.serve()
+    prep.close()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # one that comes now is the fresh process's
     if worker.worn is not None:
         log.info("beginning anew", extra=fields(after=worker.worn))
@@ -55,7 +57,7 @@ def main() -> int:
     return 0
 
 
-def compose(settings: PrepSettings) -> PrepWorker:
+def compose(settings: PrepSettings, prep: Prep) -> PrepWorker:
     """The worker with everything it needs. Raises ProcessorConfigError; Redis need not be there yet."""
     config = ProcessorConfig.read(settings.model)
     budget = settings.budget or config.budget
@@ -68,7 +70,7 @@ def compose(settings: PrepSettings) -> PrepWorker:
     wear = Wear(settings.renew_pictures, settings.renew_bytes)
     worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep, wear=wear)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
-    images, prep = ImageStore(client, settings.image_ttl_s), ImagePrep(settings, settings.fidelity)
+    images = ImageStore(client, settings.image_ttl_s)
     shelf = PatchShelf(blobs, budget, config.hash, config.allowed, settings.fidelity)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),

@@ -28,7 +28,7 @@ from photocall.records import Records
 from photocall.wire import pack, unpack
 from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
-from photocall_prep.prepare import ImagePrep
+from photocall_prep.prepare import Prep
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
 from photocall_prep.wear import Wear
@@ -65,7 +65,7 @@ class Preparer:
         records: Records,
         images: ImageStore,
         shelf: PatchShelf,
-        prep: ImagePrep,
+        prep: Prep,
         stopping: Callable[[], bool] = lambda: False,
         fetcher: Fetcher | None = None,
         wear: Wear | None = None,

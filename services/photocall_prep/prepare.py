@@ -11,7 +11,7 @@ is done after it. docs/images.md says how far the two are apart; tests hold them
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from photocall.grid import Grid, grid_for
 from photocall.views import PLAIN, View
@@ -37,6 +37,13 @@ class PreparedImage:
     facts: Facts
     colour: tuple[str, ...]
     decoded_size: tuple[int, int]  # width and height that were decoded
+
+
+class Prep(Protocol):
+    """Whoever prepares pictures: in this process, or in one that may be lost to them (`guarded_prep.py`)."""
+
+    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
+        """`budget` in soft tokens; the view's own is the caller's to look at. Raises ImageRefused."""
 
 
 class ImagePrep:

@@ -19,7 +19,7 @@ from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
 from photocall.wire import pack
-from photocall_prep.prepare import ImagePrep, PreparedImage
+from photocall_prep.prepare import Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
 
@@ -42,7 +42,7 @@ def forget(sha256: str) -> None:
 class Showroom:
     """Shows pictures as one checkpoint sees them at one budget."""
 
-    def __init__(self, client: redis.Redis, images: ImageStore, shelf: PatchShelf, prep: ImagePrep) -> None:
+    def __init__(self, client: redis.Redis, images: ImageStore, shelf: PatchShelf, prep: Prep) -> None:
         self._redis = client
         self._images = images
         self._shelf = shelf

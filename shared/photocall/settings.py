@@ -306,6 +306,12 @@ class PrepSettings(SharedSettings):
         "PHOTOCALL_PREP_RENEW_BYTES", 512 * MIB, integer(0), "a prep worker that holds more begins anew; 0: never"
     )
     max_frames: int = setting("PHOTOCALL_MAX_FRAMES", 1000, integer(1), "most frames or pages of one file")
+    decode_s: float = setting(
+        "PHOTOCALL_DECODE_S", 20.0, seconds(0.1), "a picture whose decoder takes longer is refused, the decoder killed"
+    )
+    decode_bytes: int = setting(
+        "PHOTOCALL_DECODE_BYTES", 1536 * MIB, integer(128 * MIB), "memory that a decoder may allocate"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -384,6 +390,12 @@ def load_or_make_key(file: Path) -> bytes:
     finally:
         mine.unlink()
     return file.read_bytes().strip()
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment for a process that is trusted with no key and no way to Redis."""
+    secret = {item.metadata["variable"] for item in fields(SharedSettings) if item.metadata["secret"]}
+    return {name: value for name, value in environ.items() if name not in secret}
 
 
 def table() -> str:

@@ -24,7 +24,7 @@ from photocall.scripts import run
 from photocall.views import PLAIN, View
 from photocall.wire import Wire, pack
 from photocall_prep.jobs import Preparer
-from photocall_prep.prepare import ImagePrep, PreparedImage
+from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
 from photocall_prep.shelf import PatchShelf
 from tests.prep.pictures import TestLimits
 
@@ -46,7 +46,7 @@ class Workshop:
         self.queues = PrepQueues(self.redis, self.wire)
         self.shelf = PatchShelf(DirBlobs(self.blob_dir), 140, "settings-hash", (70, 140, 280))
 
-    def preparer(self, prep: ImagePrep | None = None, **options: Any) -> Preparer:
+    def preparer(self, prep: Prep | None = None, **options: Any) -> Preparer:
         """What does the work."""
         return Preparer(self.records, self.images, self.shelf, prep or ImagePrep(TestLimits()), **options)
 

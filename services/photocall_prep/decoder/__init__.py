@@ -1,0 +1,139 @@
+"""A decoder's process: pictures in, patches out, over one socket, within a limit of memory. It has no key and no Redis.
+
+`guarded_prep.py` starts it, gives it the time it may take, and kills it when that is over: what hangs in a C library
+hears no signal and holds Python's lock, so nothing in the same process could end it. It ends when the socket does.
+
+The limit is RLIMIT_DATA, set once everything is imported: it counts private memory that can be written, which is what
+a decoder allocates. RLIMIT_AS would count mapped libraries and reserved arenas too, and a look at RSS comes too late
+for a picture that takes a gigabyte in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import socket
+import struct
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from photocall.grid import Grid
+from photocall.logs import set_up
+from photocall.settings import PrepSettings
+from photocall.views import View
+from photocall.wire import pack, unpack
+from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
+from photocall_prep.refusal import ImageRefused
+from photocall_prep.sources import Facts
+
+log = logging.getLogger(__name__)
+
+_FRAME = struct.Struct(">IQ")  # bytes of a msgpack map, and of what follows it
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One question or answer."""
+
+    head: dict[str, Any]
+    body: bytes = b""
+
+    def send(self, to: socket.socket) -> None:
+        """Raises OSError, TimeoutError among them."""
+        head = pack(self.head)
+        to.sendall(_FRAME.pack(len(head), len(self.body)) + head)
+        to.sendall(self.body)
+
+    @classmethod
+    def receive(cls, source: socket.socket, most: int, until: float | None = None) -> Frame:
+        """The next one. `until`: the time.monotonic() at which to have it whole.
+
+        Raises EOFError when the other side is gone, OSError (TimeoutError is one), and ValueError for what is none or
+        has more than `most` bytes.
+        """
+        head_bytes, body_bytes = _FRAME.unpack(_exactly(source, _FRAME.size, until))
+        if head_bytes + body_bytes > most:
+            raise ValueError(f"a frame of {head_bytes + body_bytes} bytes")
+        head = unpack(_exactly(source, head_bytes, until))
+        if not isinstance(head, dict):
+            raise ValueError("a frame without a map")
+        return cls(head, _exactly(source, body_bytes, until))
+
+
+def _exactly(source: socket.socket, size: int, until: float | None) -> bytes:
+    found = bytearray(size)
+    view = memoryview(found)
+    while view:
+        source.settimeout(None if until is None else max(0.001, until - time.monotonic()))
+        count = source.recv_into(view)
+        if not count:
+            raise EOFError
+        view = view[count:]
+    return bytes(found)
+
+
+def serve(pipe: socket.socket, prep: Prep, most: int) -> None:
+    """Say that it is ready, then answer until the other side is gone. `most`: bytes of a picture."""
+    Frame({"ready": os.getpid()}).send(pipe)
+    while True:
+        try:
+            asked = Frame.receive(pipe, most)
+        except EOFError:
+            return
+        _answer(prep, asked).send(pipe)
+
+
+def _answer(prep: Prep, asked: Frame) -> Frame:
+    try:
+        prepared = prep.prepare(asked.body, int(asked.head["budget"]), View.parse(str(asked.head["view"])))
+    except ImageRefused as refused:
+        return Frame({"refused": refused.code, "reason": refused.reason})
+    except MemoryError:
+        return Frame({"out_of_memory": True})
+    except Exception as error:  # a defect of ours: the job fails, with the trace in the log
+        log.exception("cannot prepare a picture")
+        return Frame({"failed": type(error).__name__})
+    return packed(prepared)
+
+
+def asking(data: bytes, budget: int, view: View) -> Frame:
+    """The question."""
+    return Frame({"budget": budget, "view": str(view)}, data)
+
+
+def packed(prepared: PreparedImage) -> Frame:
+    """The answer: every field of it in the head, but for the patches."""
+    head = {item.name: getattr(prepared, item.name) for item in fields(prepared) if item.name != "patches"}
+    return Frame({**head, "grid": asdict(prepared.grid), "facts": asdict(prepared.facts)}, prepared.patches)
+
+
+def unpacked(frame: Frame) -> PreparedImage:
+    """What `packed` was given. Raises TypeError and others for what is none."""
+    head: dict[str, Any] = {name: _frozen(value) for name, value in frame.head.items()}
+    return PreparedImage(**{**head, "grid": Grid(**head["grid"]), "facts": Facts(**head["facts"])}, patches=frame.body)
+
+
+def _frozen(value: Any) -> Any:
+    """msgpack has no tuples."""
+    if isinstance(value, dict):
+        return {name: _frozen(item) for name, item in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def run(environ: Mapping[str, str], descriptor: int, prep: Prep | None = None) -> int:
+    """Serve the socket with this descriptor; 0 when the worker is gone. `prep` is the tests'."""
+    set_up("decoder")
+    warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the worker, which ends this by closing the socket
+        signal.signal(number, signal.SIG_IGN)
+    settings = PrepSettings.from_env(environ)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be full of somebody's picture
+    resource.setrlimit(resource.RLIMIT_DATA, (settings.decode_bytes, settings.decode_bytes))
+    with socket.socket(fileno=descriptor) as pipe:
+        serve(pipe, prep or ImagePrep(settings, settings.fidelity), settings.max_image_bytes + (1 << 16))
+    return 0

@@ -1,0 +1,131 @@
+"""Decoders that hang, eat memory, crash or lie: the picture is refused, the worker and its other jobs go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import redis
+
+from photocall.jobs import JobStatus
+from photocall.views import View
+from photocall_prep.guarded_prep import DecoderFailed, GuardedPrep
+from photocall_prep.prepare import ImagePrep
+from photocall_prep.refusal import ImageRefused
+from tests.prep.pictures import TestLimits, encoded, scene
+from tests.prep.planted_decoder import CRASHING, DYING_ONCE, GREEDY, LYING, STUCK
+from tests.prep.workshop import Workshop
+
+PHOTO = encoded(scene(), "PNG")
+WALL_S = 2.0
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def prep() -> Iterator[GuardedPrep]:
+    environ = dict(os.environ) | {"PHOTOCALL_SIGNING_KEY": "k", "PHOTOCALL_DECODE_BYTES": str(256 * MIB)}
+    found = GuardedPrep(environ, WALL_S, "tests.prep.planted_decoder")
+    yield found
+    found.close()
+
+
+def decoders() -> list[int]:
+    """The decoders of this process."""
+    here = Path(f"/proc/{os.getpid()}/task")
+    words = [word for task in here.iterdir() for word in (task / "children").read_text().split()]
+    return [int(pid) for pid in words if b"decoder" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def refusal(prep: GuardedPrep, data: bytes) -> ImageRefused:
+    with pytest.raises(ImageRefused) as refused:
+        prep.prepare(data, 140)
+    return refused.value
+
+
+def test_it_prepares_what_is_prepared_in_process(prep: GuardedPrep) -> None:
+    assert prep.prepare(PHOTO, 140) == ImagePrep(TestLimits()).prepare(PHOTO, 140)
+    frames = encoded(scene(), "GIF", save_all=True, append_images=[scene(96, 48)])
+    second = View(frame=1, background="000000")
+    assert prep.prepare(frames, 70, second) == ImagePrep(TestLimits()).prepare(frames, 70, second)
+    with pytest.raises(ImageRefused) as here:
+        ImagePrep(TestLimits()).prepare(b"no picture", 140)
+    there = refusal(prep, b"no picture")
+    assert (there.code, there.reason) == (here.value.code, here.value.reason)
+    assert len(decoders()) == 1, "one decoder serves them all"
+
+
+def test_a_decoder_is_trusted_with_no_secret(prep: GuardedPrep) -> None:
+    prep.prepare(PHOTO, 140)
+    [pid] = decoders()
+    environ = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"PHOTOCALL_DECODE_BYTES=" in environ
+    assert b"PHOTOCALL_SIGNING_KEY" not in environ
+
+
+def test_a_decode_stuck_in_c_is_killed_and_its_decoder_replaced(prep: GuardedPrep) -> None:
+    prep.prepare(PHOTO, 140)
+    before = decoders()
+    started = time.monotonic()
+    refused = refusal(prep, STUCK)
+    took_s = time.monotonic() - started
+    assert (refused.code, refused.reason) == ("image_undecodable", "not decoded within 2 s")
+    assert WALL_S <= took_s < WALL_S + 10
+    assert decoders() == []
+    assert prep.prepare(PHOTO, 140).patches
+    assert len(decoders()) == 1
+    assert decoders() != before
+
+
+def test_one_that_eats_memory_is_refused_at_its_limit(prep: GuardedPrep) -> None:
+    refused = refusal(prep, GREEDY)
+    assert refused.code == "image_too_large"
+    assert decoders() == [], "what it holds yet is not known"
+    assert prep.prepare(PHOTO, 140).patches
+
+
+def test_one_that_crashes_is_tried_once_more_then_refused(prep: GuardedPrep) -> None:
+    refused = refusal(prep, CRASHING)
+    assert (refused.code, refused.reason) == ("image_undecodable", "decoding it ended the decoder, 2 times: SIGSEGV")
+    assert prep.prepare(PHOTO, 140).patches
+
+
+def test_a_decoder_that_somebody_else_kills_costs_no_picture(prep: GuardedPrep, tmp_path: Path) -> None:
+    marker = os.fsencode(tmp_path / "died")
+    assert prep.prepare(DYING_ONCE + marker + b"\n" + PHOTO, 140).patches
+    assert Path(os.fsdecode(marker)).exists()
+
+
+def test_what_a_decoder_answers_is_checked(prep: GuardedPrep) -> None:
+    with pytest.raises(DecoderFailed):
+        prep.prepare(LYING, 140)
+    assert prep.prepare(PHOTO, 140).patches
+
+
+def test_the_job_of_a_stuck_picture_fails_and_the_next_ones_run(
+    redis_client: redis.Redis, tmp_path: Path, prep: GuardedPrep
+) -> None:
+    """Nobody takes it for a dead worker's: its lease is renewed while C holds the lock, in another process."""
+    shop = Workshop(redis_client, tmp_path / "blobs")
+    preparer = shop.preparer(prep)
+    for job_id, data in (("stuck", STUCK), ("greedy", GREEDY), ("good", PHOTO)):
+        shop.accept(job_id, {"a": data})
+        preparer.prepare(job_id)
+    stuck, greedy = shop.records.get("stuck"), shop.records.get("greedy")
+    assert (stuck.status, stuck.attempts) == (JobStatus.FAILED, 1)
+    error = cast("dict[str, Any]", stuck.error)
+    assert (error["code"], error["message"]) == ("image_undecodable", "cannot decode image a: not decoded within 2 s")
+    assert cast("dict[str, Any]", greedy.error)["code"] == "image_too_large"
+    assert shop.records.get("good").stage == "running"
+
+
+def test_a_decoder_ends_with_its_worker() -> None:
+    before = set(decoders())
+    prep = GuardedPrep(os.environ, WALL_S, "tests.prep.planted_decoder")
+    prep.prepare(PHOTO, 140)
+    [pid] = set(decoders()) - before
+    prep.close()
+    assert not Path(f"/proc/{pid}").exists()
