@@ -91,7 +91,10 @@ class Matrix:
         hurried = [hit for hit in open_hits if hit.struck_at or not hit.strike.seldom]
         if not self._world.whole or any(not hit.struck_at for hit in hurried) or len(hurried) >= MOST_AT_ONCE:
             return False
-        return not any(self._next[0].holders & hit.strike.holders for hit in open_hits)
+        if any(self._next[0].holders & hit.strike.holders for hit in open_hits):
+            return False
+        # One more death would end a job as poison, which is right, but not what is tried here.
+        return not (self._next[0].holders and self._world.endangered())
 
     def _advance(self) -> None:
         self._next = next(self._schedule, None)

@@ -9,17 +9,21 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import httpx
+import redis
 
 from ops.chaos.strikes import Victim
-from photocall import failpoints
+from photocall import failpoints, keys
+from photocall.connections import connect
 from photocall.local import LocalStack, free_port
+from photocall.operations import MAX_FAILURES
 from photocall.supervisor import ProcessSpec, Supervisor
 
 MODEL = Path(__file__).parents[2] / "models" / "mini"
 STOP_S = 1.0
+LOOK_S = 0.5
 READY = (" engine/__main__ ready ", " prep/worker serving ", " gateway/__main__ listening ")  # what they say then
 
 
@@ -55,8 +59,14 @@ class World:
     supervisor: Supervisor
     ended: list[tuple[str, int]]  # name and exit status of every process that ended so far
     killed: set[int] = field(default_factory=set)
+    client: redis.Redis = field(init=False)
+    _looked_at: float = 0.0
+    _endangered: bool = False
     _pids: dict[str, int | None] = field(default_factory=dict)
     _spawned: dict[str, list[float]] = field(default_factory=dict)  # when each process was started
+
+    def __post_init__(self) -> None:
+        self.client = connect(self.stack.redis_url)
 
     def poll(self) -> None:
         """Start again what died."""
@@ -82,6 +92,20 @@ class World:
             )
         except httpx.TransportError:
             return False
+
+    def endangered(self) -> bool:
+        """Some job would not outlive one more death of its process, or nobody knows."""
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_S:
+            self._looked_at = now
+            try:
+                with self.client.pipeline(transaction=False) as pipe:
+                    for job_id in cast("list[bytes]", self.client.zrange(keys.DEADLINES, 0, -1)):
+                        pipe.hget(keys.job(job_id.decode()), "failures")
+                    self._endangered = any(int(failures or 0) + 1 >= MAX_FAILURES for failures in pipe.execute())
+            except redis.RedisError:
+                self._endangered = True
+        return self._endangered
 
     def find(self, victim: Victim, it: int | None, dice: float) -> int | None:
         """The process that is meant, `it` standing at a point; None while there is none. `dice`, 0 to 1, chooses."""
@@ -172,6 +196,7 @@ def world(directory: Path, log: IO[str], twice: Collection[str] = ("gateway",), 
                 time.sleep(0.1)
             yield found
         finally:
+            found.client.close()
             supervisor.stop()
 
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import redis
 
 from photocall import keys
+from photocall.backoff import Backoff
 from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
 from photocall.messages import InterruptRequest, Message, ReleaseRequest, ShutdownRequest
 from photocall.streams import FIELD, counter
@@ -19,7 +20,7 @@ from photocall_engine.lease_book import LeaseBook
 log = logging.getLogger(__name__)
 
 BLOCK_MS = 500
-AWAY_S = 0.5
+MOST_AWAY_S = 2.0  # what was cancelled meanwhile should not run much longer
 
 
 class Control:
@@ -52,12 +53,13 @@ class Control:
         self._thread.join()
 
     def _run(self) -> None:
+        away = Backoff(log, "no control channel", most_s=MOST_AWAY_S)
         while not self._stopped.is_set():
             try:
                 self._read()
+                away.succeeded()
             except redis.RedisError as error:
-                log.warning("no control channel: %s", error)
-                self._stopped.wait(AWAY_S)
+                self._stopped.wait(away.failed(error))
 
     def _read(self) -> None:
         for stream in self._streams:

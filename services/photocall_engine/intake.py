@@ -26,6 +26,7 @@ from redis.exceptions import ResponseError
 
 from photocall import failpoints, keys
 from photocall.asks import Ask
+from photocall.backoff import Backoff
 from photocall.blob_store import BlobStore
 from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob, UnknownSession, UnknownVersion
 from photocall.grid import PATCH_BYTES
@@ -49,7 +50,6 @@ BLOCK_MS = 500
 RECLAIM_EVERY_S = 3.0
 RECLAIM_IDLE_MS = 10_000  # longer than a lease: entries of an engine that died before it took the lease
 CONSUMER_IDLE_MS = 3_600_000
-AWAY_S = 0.5
 EMPTY_POLL_S = 0.02
 MAX_RETURNS = 5  # to prep, for want of a blob: then prep and engine do not agree on where or what blobs are
 
@@ -138,6 +138,7 @@ class RedisIntake:
         return self._leases.unwanted(job_ids)
 
     def _run(self) -> None:
+        away = Backoff(log, "cannot take requests")
         while not self._stopped.is_set():
             with self._room:
                 if self._wanted <= 0:
@@ -146,15 +147,15 @@ class RedisIntake:
                 self._fetching, self._wanted = self._wanted, 0
             try:
                 self._fetch(self._fetching)
+                away.succeeded()
             except redis.RedisError as error:
                 if isinstance(error, ResponseError) and str(error).startswith("NOGROUP"):
                     self._grouped = False  # the streams were deleted
                     continue
-                log.warning("cannot take requests: %s", error, extra=fields(retry_s=AWAY_S))
-                self._stopped.wait(AWAY_S)
-            except Exception:  # an engine that takes nothing any more would look alive for ever
-                log.exception("cannot take requests", extra=fields(retry_s=AWAY_S))
-                self._stopped.wait(AWAY_S)
+                self._stopped.wait(away.failed(error))
+            except Exception as error:  # an engine that takes nothing any more would look alive for ever
+                log.exception("a defect in taking requests")
+                self._stopped.wait(away.failed(error))
             finally:
                 with self._room:
                     self._fetching = 0

@@ -17,6 +17,7 @@ import redis
 from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints, jobs, keys
+from photocall.backoff import Backoff
 from photocall.logs import fields
 from photocall.messages import Progress, StreamText
 from photocall.records import Records
@@ -29,7 +30,7 @@ from photocall_engine.transcript import TurnEnd
 
 log = logging.getLogger(__name__)
 
-FIRST_RETRY_S, LAST_RETRY_S = 0.1, 2.0
+MOST_AWAY_S = 2.0  # somebody waits for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class RedisOutlet:
                 self._leases.remove(item.ticket.lease)
 
     def _until_written(self, item: _Write) -> None:
-        retry_s = FIRST_RETRY_S
+        away = Backoff(log, f"cannot write for {item.what}", most_s=MOST_AWAY_S)
         while True:
             try:
                 item.write()
@@ -124,9 +125,7 @@ class RedisOutlet:
                 if self._giving_up.is_set() or not self._leases.holds(item.ticket.lease):
                     log.warning("an answer is given up: %s", error, extra=fields(job=item.what))
                     return
-                log.warning("cannot write: %s", error, extra=fields(job=item.what, retry_s=retry_s))
-                self._giving_up.wait(retry_s)
-                retry_s = min(2 * retry_s, LAST_RETRY_S)
+                self._giving_up.wait(away.failed(error))
 
 
 def _outcome(outcome: Answered | Refused, request: EngineRequest, engine_id: str) -> jobs.Outcome:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import redis
 
 from photocall import keys
+from photocall.backoff import Backoff
 from photocall.messages import EngineInfo
 from photocall.wire import Wire
 from photocall_engine.lease_book import RENEW_S, LeaseBook
@@ -54,11 +55,14 @@ class Pulse:
             pipe.execute()
 
     def _run(self) -> None:
+        away = Backoff(log, "no heartbeat", most_s=RENEW_S)
         while True:
+            wait_s = RENEW_S
             try:
                 self.beat()
+                away.succeeded()
             except redis.RedisError as error:
-                log.warning("no heartbeat: %s", error)
+                wait_s = away.failed(error)
             self._leases.renew_all()
-            if self._stopped.wait(RENEW_S):
+            if self._stopped.wait(wait_s):
                 return

@@ -21,6 +21,7 @@ from rq.exceptions import NoSuchJobError
 
 from photocall import keys, webhooks
 from photocall.addresses import BadUrl, parse_url
+from photocall.backoff import Backoff
 from photocall.errors import PhotocallError
 from photocall.logs import fields
 from photocall.queueing import WebhookQueue
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 THREADS = 16
 PER_HOST = 4  # deliveries to one host at once: a dead one does not take every thread
 BLOCK_S = 0.5
-AWAY_S = 1.0
 CROWDED_S = 1.0  # a delivery to a host that has its share comes back after this
 
 # The queue names `deliver`, with ids only; the courier that runs it says who does the work.
@@ -75,15 +75,16 @@ class Courier:
 
     def _run(self) -> None:
         COURIER.set(self)
+        away = Backoff(log, "cannot take deliveries")
         while not self._stopped.is_set():
             try:
                 self._serve_one()
+                away.succeeded()
             except (RedisError, OSError) as error:
-                log.warning("cannot take deliveries: %s", error, extra=fields(retry_s=AWAY_S))
-                self._stopped.wait(AWAY_S)
-            except Exception:
+                self._stopped.wait(away.failed(error))
+            except Exception as error:
                 log.exception("the courier failed and goes on")
-                self._stopped.wait(AWAY_S)
+                self._stopped.wait(away.failed(error))
 
     def _serve_one(self) -> None:
         if not self._slots.acquire(timeout=BLOCK_S):

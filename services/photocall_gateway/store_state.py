@@ -14,13 +14,12 @@ from typing import Any, cast
 import redis.asyncio
 from redis.exceptions import RedisError, ResponseError
 
+from photocall.backoff import Backoff
 from photocall.logs import fields
 
 log = logging.getLogger(__name__)
 
 UNKNOWN = "unknown"
-_FIRST_BACKOFF_S = 0.1
-_LAST_BACKOFF_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,14 @@ async def read_store(client: redis.asyncio.Redis) -> StoreState:
 
 async def say_store(client: redis.asyncio.Redis) -> None:
     """Say in the log once how the store is, as soon as it answers."""
-    backoff_s = _FIRST_BACKOFF_S
+    away = Backoff(log, "the store cannot be looked at")
     while True:
         try:
             state = await read_store(client)
+            away.succeeded()
             break
-        except (RedisError, OSError):
-            await asyncio.sleep(backoff_s)
-            backoff_s = min(2 * backoff_s, _LAST_BACKOFF_S)
+        except (RedisError, OSError) as error:
+            await asyncio.sleep(away.failed(error))
     log.info("store", extra=fields(eviction=state.eviction, fsync=state.fsync, max_bytes=state.max_bytes))
     for fault in state.faults:
         log.error("the store is not fit to keep accepted work: %s", fault)

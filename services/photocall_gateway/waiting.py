@@ -17,14 +17,14 @@ from typing import Protocol, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from photocall.backoff import Backoff
 from photocall.jobs import JobStatus
 from photocall.records import AsyncRecords
 
 log = logging.getLogger(__name__)
 
 REREAD_S = 5.0
-_FIRST_BACKOFF_S = 0.05
-_LAST_BACKOFF_S = 2.0
+_FIRST_AWAY_S, _MOST_AWAY_S = 0.2, 2.0  # somebody waits
 
 
 R = TypeVar("R")
@@ -52,19 +52,17 @@ class WakeReader:
 
     async def run(self) -> None:
         """Until cancelled; Redis away is waited out."""
-        backoff = _FIRST_BACKOFF_S
+        away = Backoff(log, "no wake channel", most_s=_MOST_AWAY_S)
         while True:
             try:
                 async with self._records.wakes() as ids:
+                    away.succeeded()
                     self.wake_all()  # what happened while nobody read the channel
                     async for job_id in ids:
-                        backoff = _FIRST_BACKOFF_S
                         for event in self._listeners.get(job_id, ()):
                             event.set()
             except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-                log.warning("wake channel lost, trying again in %.2f s: %s", backoff, error)
-                await asyncio.sleep(backoff)
-                backoff = min(backoff * 2, _LAST_BACKOFF_S)
+                await asyncio.sleep(away.failed(error))
 
     def wake_all(self) -> None:
         """Make everyone read again."""
@@ -112,6 +110,7 @@ async def wait_for(
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + timeout_s
+    away_s = _FIRST_AWAY_S
     with wakes.listen(job_id) as woken:
         while True:
             woken.clear()
@@ -121,7 +120,8 @@ async def wait_for(
             except (RedisConnectionError, RedisTimeoutError):
                 if left <= 0:
                     raise
-                await asyncio.sleep(min(0.2, left))
+                await asyncio.sleep(min(spread_s(away_s), left))
+                away_s = min(2 * away_s, _MOST_AWAY_S)
                 continue
             if enough(found) or left <= 0:
                 return found

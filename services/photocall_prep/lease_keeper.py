@@ -8,8 +8,8 @@ from types import TracebackType
 
 import redis
 
+from photocall.backoff import Backoff
 from photocall.jobs import Lease
-from photocall.logs import fields
 from photocall.records import Records
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,14 @@ class LeaseKeeper:
         self._thread.join()
 
     def _renew(self) -> None:
-        while not self._done.wait(self._every_s):
+        away = Backoff(log, f"cannot renew the lease of {self._lease.job_id}", most_s=self._every_s)
+        wait_s = self._every_s
+        while not self._done.wait(wait_s):
             try:
                 if not self._records.renew(self._lease):
                     self._lost.set()
                     return
+                away.succeeded()
+                wait_s = self._every_s
             except redis.RedisError as error:  # the next try may still be in time; if not, the record decides
-                log.warning("cannot renew a lease: %s", error, extra=fields(job=self._lease.job_id))
+                wait_s = away.failed(error)

@@ -21,12 +21,12 @@ import redis
 from redis.exceptions import OutOfMemoryError
 from rq import Queue, worker_registration
 from rq.job import Job
-from rq.timeouts import JobTimeoutException
 from rq.worker import SimpleWorker, WorkerStatus
 
+from photocall.backoff import Backoff
 from photocall.keys import LANES
 from photocall.logs import fields
-from photocall.queueing import JOB_TIMEOUT_S, PrepareJob, PrepQueues
+from photocall.queueing import PrepareJob, PrepQueues
 from photocall_prep.entries import Entries, Entry
 from photocall_prep.wear import Wear
 
@@ -36,7 +36,6 @@ BLOCK_S = 0.5  # while idle, a stop or a batch job waits so long at most
 HEARTBEAT_S = 5.0
 MAINTENANCE_S = 60
 WORKER_TTL_S = 30
-FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.2, 5.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _AWAY = (redis.ConnectionError, redis.TimeoutError, OutOfMemoryError)
@@ -90,7 +89,7 @@ class PrepWorker(SimpleWorker):
         """Run jobs until told to stop or worn, or in `burst` until nothing waits; how many entries were run."""
         self._install_signal_handlers()  # type: ignore[no-untyped-call]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # see `renew`
-        ran, backoff_s = 0, FIRST_BACKOFF_S
+        ran, away = 0, Backoff(log, "Redis is away")
         while not self.stopping and not self._wear.reason:
             try:
                 self._maintain()
@@ -101,11 +100,9 @@ class PrepWorker(SimpleWorker):
                     self._wear.look()
                 elif burst:
                     break
-                backoff_s = FIRST_BACKOFF_S
+                away.succeeded()
             except _AWAY as error:
-                log.warning("Redis is away: %s", error, extra=fields(retry_s=backoff_s))
-                time.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, LAST_BACKOFF_S)
+                time.sleep(away.failed(error))
         self._sign_off()
         return ran
 
@@ -117,8 +114,7 @@ class PrepWorker(SimpleWorker):
         """Run one entry. Until its job is leased nobody but its lane's list knows of it: it leaves that only then."""
         job = entry.job
         try:
-            with self.death_penalty_class(job.timeout or JOB_TIMEOUT_S, JobTimeoutException, job_id=job.id):
-                job.perform()
+            job.perform()  # without RQ's alarm, which raises into whatever runs: all that may hang has its own clock
         except _AWAY:
             raise
         except Exception:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import redis
 
 from photocall import keys
+from photocall.backoff import Backoff
 from photocall.errors import JobGone, UnknownJob
 from photocall.jobs import JobRecord
 from photocall.logs import fields
@@ -26,6 +27,8 @@ from photocall.webhooks import claim
 log = logging.getLogger(__name__)
 
 FORGET_AGAIN_S = 60.0
+MOST_AWAY_S = 2.0  # jobs of dead processes wait for it
+GRACE_S = 3.0  # after an outage: by then whoever lives has renewed its leases
 PAGE = 200  # jobs of each kind per sweep; the rest is due a second later
 
 
@@ -52,11 +55,11 @@ class Sweeper:
         self._hooks = hooks  # None: webhooks are off
         self._redis: redis.Redis = records.redis
 
-    def sweep(self, now: float | None = None) -> Swept:
+    def sweep(self, now: float | None = None, end_leases: bool = True) -> Swept:
         """One pass. `now` stands for the server's clock, for tests."""
         at = self._server_time() if now is None else now
         expired = sum(run(self._redis, self._records.operations.expire(r, now)) for r in self._due(keys.DEADLINES, at))
-        ended = self._end_leases(at, now)
+        ended = self._end_leases(at, now) if end_leases else []
         return Swept(
             expired=expired,
             requeued=ended.count("queued"),
@@ -137,10 +140,20 @@ class Sweeper:
 
 
 def run_sweeper(sweeper: Sweeper, stopped: Any, every_s: float = 1.0) -> None:
-    """Sweep each second until `stopped` (a threading.Event) is set; Redis being away is waited for."""
-    while not stopped.wait(every_s):
-        started = time.monotonic()
+    """Sweep each second until `stopped` (a threading.Event) is set; Redis being away is waited for.
+
+    Leases that ran out while it was away, or may have before this began to look, are no process's death: nobody could
+    renew them. They end a little later, if they are not renewed by then.
+    """
+    away, wait_s = Backoff(log, "cannot sweep", most_s=MOST_AWAY_S), every_s
+    steady_at = time.monotonic() + GRACE_S
+    while not stopped.wait(wait_s):
+        wait_s = every_s
         try:
-            sweeper.sweep()
+            sweeper.sweep(end_leases=time.monotonic() >= steady_at)
+            if away.failing:
+                steady_at = time.monotonic() + GRACE_S
+            away.succeeded()
         except redis.RedisError as error:
-            log.warning("sweep failed", extra=fields(error=error, after_s=round(time.monotonic() - started, 1)))
+            steady_at = float("inf")
+            wait_s = away.failed(error)

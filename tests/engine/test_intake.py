@@ -295,7 +295,6 @@ def test_streams_that_are_deleted_come_back(bench: QueueBench) -> None:
 
 def test_a_full_redis_is_waited_out(bench: QueueBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It refuses to read for a group while its disk is full: the thread that takes requests outlives that."""
-    monkeypatch.setattr(intake_module, "AWAY_S", 0.01)
     refusals = iter([OutOfMemoryError("MISCONF"), ResponseError("something else")])
     read = bench.intake._redis.xreadgroup
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 import redis
 
 from photocall import keys
+from photocall import sweeper as sweeper_module
 from photocall.images import ImageStore
 from photocall.jobs import Answered, JobStatus, Lease, NewJob
 from photocall.messages import Error, InterruptRequest, Message, Prepared, Status
@@ -242,23 +244,32 @@ def test_a_record_that_cannot_be_read_holds_up_nobody_else(bench: Bench, name: s
     assert bench.sweep(2000) == Swept(expired=1)
 
 
-def test_the_loop_survives_redis_errors_and_stops(bench: Bench) -> None:
-    class Failing(Sweeper):
-        """Fails once, then stops the loop."""
+def test_an_outage_is_no_process_death(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three long outages made a poison of a job whose process had been there all the time."""
+    monkeypatch.setattr(sweeper_module, "GRACE_S", 0.2)
 
-        sweeps = 0
+    class Noting(Sweeper):
+        """Fails at its 40th sweep, and stops the loop at its last."""
 
-        def sweep(self, now: float | None = None) -> Swept:
-            self.sweeps += 1
-            if self.sweeps == 1:
+        def __init__(self) -> None:
+            super().__init__(bench.records, bench.queues)
+            self.swept: list[tuple[float, bool]] = []
+
+        def sweep(self, now: float | None = None, end_leases: bool = True) -> Swept:
+            self.swept.append((time.monotonic(), end_leases))
+            if len(self.swept) == 40:
                 raise redis.ConnectionError("away")
-            stopped.set()
+            if len(self.swept) == 80:
+                stopped.set()
             return Swept()
 
-    stopped = threading.Event()
-    sweeper = Failing(bench.records, bench.queues)
+    stopped, sweeper = threading.Event(), Noting()
+    began = time.monotonic()
     thread = threading.Thread(target=run_sweeper, args=(sweeper, stopped, 0.01))
     thread.start()
-    thread.join(5)
+    thread.join(20)
     assert not thread.is_alive()
-    assert sweeper.sweeps == 2
+    for since, sweeps in ((began, sweeper.swept[:40]), (sweeper.swept[40][0], sweeper.swept[40:])):
+        first = next(at for at, end_leases in sweeps if end_leases)
+        assert first - since >= 0.2, "whoever lives has not had the time to renew"
+        assert all(end_leases for at, end_leases in sweeps if at >= first)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from redis.exceptions import RedisError
 
+from photocall.backoff import Backoff
 from photocall.logs import fields
 from photocall_gateway.batches import row_shapes
 from photocall_gateway.batches.batch import Batch
@@ -30,7 +31,7 @@ COPY_ROWS = 500  # lines written at once for equal rows, or for those that are n
 LOOK_S = 0.5  # between looks at the batch's own state
 PAUSE_S = 0.5
 DISK_PAUSE_S = 2.0
-DISK_FULL, DISK_ERROR = "disk_full", "disk_error"
+DISK_FULL, DISK_ERROR, STORE_AWAY = "disk_full", "disk_error", "store_away"
 TELL_S = 2.0  # between events that only count; a change of status or pause is told at once
 
 
@@ -43,6 +44,7 @@ class Book:
         self._told: tuple[object, ...] = ()
         self._told_at = 0.0
         self.batch: Batch = ledger.batch()
+        self._away = Backoff(log, f"{self.batch.head.id} waits for Redis", PAUSE_S)
         self.stopping = False  # the runner says so: whoever waits here leaves the batch as it is
         self.paused_until = 0.0  # monotonic; no row is sent before
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")  # the ledger is for one thread at a time
@@ -127,11 +129,17 @@ class Book:
         return not self.stopping
 
     async def pause(self, why: str, error: Exception | None = None) -> None:
-        """Send no row for PAUSE_S, and let the batch say why."""
-        self.paused_until = time.monotonic() + PAUSE_S
+        """Send no row for PAUSE_S, longer each time while Redis is away, and let the batch say why."""
+        away_s = self._away.failed(error) if why == STORE_AWAY and error is not None else 0.0
+        self.paused_until = time.monotonic() + max(PAUSE_S, away_s)
         if self.batch.paused != why:
             log.info("a batch pauses: %s", error or why, extra=fields(batch=self.batch.head.id, why=why))
             await self.set_paused(why)
+
+    async def resume(self) -> None:
+        """Rows are sent again."""
+        self._away.succeeded()
+        await self.set_paused(None)
 
     async def set_paused(self, why: str | None) -> None:
         """What the batch says of it; None: rows are sent. A ledger that cannot be written is no reason to stop."""

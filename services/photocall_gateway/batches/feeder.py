@@ -18,7 +18,7 @@ from photocall.errors import PhotocallError, QueueFull, StoreFull
 from photocall.logs import fields
 from photocall.questions import InvalidField
 from photocall_gateway.batches import row_shapes
-from photocall_gateway.batches.book import Book
+from photocall_gateway.batches.book import STORE_AWAY, Book
 from photocall_gateway.batches.flights import Flight, Flights
 from photocall_gateway.batches.inputs import Input
 from photocall_gateway.batches.ledger import Row
@@ -138,9 +138,9 @@ class Feeder:
         failpoints.reach("batch.submit")
         await self._book.answered(lines)
         if full is not None:
-            await self._book.pause(full.code if isinstance(full, PhotocallError) else "store_away", full)
+            await self._book.pause(full.code if isinstance(full, PhotocallError) else STORE_AWAY, full)
         elif self._book.batch.paused is not None:
-            await self._book.set_paused(None)
+            await self._book.resume()
         return full is None
 
     async def _accept(

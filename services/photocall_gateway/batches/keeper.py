@@ -12,6 +12,7 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
+from photocall.backoff import Backoff
 from photocall.logs import fields
 from photocall_gateway.batches.batch import Batch, Head
 from photocall_gateway.batches.files import FileShelf
@@ -84,7 +85,9 @@ class BatchKeeper:
         return len(self._running)
 
     async def _look(self) -> None:
+        away = Backoff(log, "cannot look after batches")
         while True:
+            wait_s = LOOK_S
             try:
                 for marker in await asyncio.to_thread(lambda: sorted(self._places.live.iterdir())):
                     if marker.name not in self._running and len(self._running) < MAX_RUNNING:
@@ -92,13 +95,14 @@ class BatchKeeper:
                 if time.monotonic() - self._swept_at > SWEEP_S:
                     self._swept_at = time.monotonic()
                     await asyncio.to_thread(self._sweep)
+                away.succeeded()
             except (RedisError, OSError) as error:
-                log.warning("cannot look after batches: %s", error)
+                wait_s = max(LOOK_S, away.failed(error))
             except Exception:
                 log.exception("a defect in looking after batches")
             self._hurry.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(wait_s):
                     await self._hurry.wait()
 
     async def _try(self, marker: Path) -> None:

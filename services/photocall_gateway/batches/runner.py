@@ -18,7 +18,7 @@ from photocall.errors import JobGone, UnknownJob
 from photocall.jobs import JobStatus
 from photocall.logs import fields
 from photocall_gateway.batches.batch import Batch, BatchError, BatchStatus
-from photocall_gateway.batches.book import LOOK_S, Book
+from photocall_gateway.batches.book import LOOK_S, STORE_AWAY, Book
 from photocall_gateway.batches.feeder import Feeder
 from photocall_gateway.batches.flights import Flights
 from photocall_gateway.batches.inputs import Input
@@ -116,7 +116,7 @@ class BatchRunner:
                 await self._feeder.feed()
                 await self._settler.settle()
             except (RedisError, ConnectionError, TimeoutError) as error:
-                await book.pause("store_away", error)
+                await book.pause(STORE_AWAY, error)
             except (OSError, sqlite3.OperationalError) as error:  # its own disk, or the folder that it reads
                 await book.wait_for_disk(error)
             if self._feeder.all_sent and not len(self._flights):
