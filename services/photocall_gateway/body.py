@@ -10,6 +10,8 @@ from photocall_gateway.compression import decompress
 from photocall_gateway.json_body import load_json
 from photocall_gateway.multipart import parse_form
 
+OTHER_VALUES = 10_000  # in a body, beside the text: no text of n characters has more than n of them
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -42,14 +44,15 @@ def open_body(body: Body, limits: Limits) -> tuple[dict[str, Json], dict[str, by
     Raises InvalidField, or CodedError `malformed`, `unsupported_type`, `body_too_large`.
     """
     data = decompress(body.data, body.content_encoding, limits.max_decompressed_bytes)
+    max_values = limits.max_text_chars + OTHER_VALUES
     kind = body.content_type.partition(";")[0].strip().lower()
     if not data:
         raise CodedError("malformed", "The request body is empty")
     if kind == "multipart/form-data":
         form = parse_form(data, body.content_type)
-        value, parts = load_json(form.request), form.parts
+        value, parts = load_json(form.request, max_values), form.parts
     elif kind in ("", "application/json", "text/json") or kind.endswith("+json"):
-        value, parts = load_json(data), {}
+        value, parts = load_json(data, max_values), {}
     else:
         raise CodedError("unsupported_type", "Content-Type must be application/json or multipart/form-data")
     if not isinstance(value, dict):

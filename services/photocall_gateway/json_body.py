@@ -15,12 +15,20 @@ from photocall.errors import CodedError
 from photocall.questions import Json
 
 MAX_DEPTH = 64
+# As many commas and brackets as the longest text of the default may have, and some: 32 MiB of `[],` became 850 MiB.
+MAX_VALUES = 1_010_000
+_MARKS = (b",", b"[", b"{")
 
 
-def load_json(data: bytes) -> Json:
-    """Raises CodedError `malformed`, naming the place, and never repeating what stood there."""
+def load_json(data: bytes, max_values: int = MAX_VALUES) -> Json:
+    """Raises CodedError `malformed`, naming the place, and never repeating what stood there.
+
+    `max_values` bounds what becomes objects of their own, before any is made; commas within strings count too.
+    """
     if not data.strip():
         raise CodedError("malformed", "The request body is empty")
+    if sum(map(data.count, _MARKS)) > max_values:
+        raise CodedError("malformed", f"The request body holds over {max_values} values", limit=max_values)
     try:
         value: Json = json.loads(data.decode("utf-8-sig"), parse_constant=_refuse_constant, object_pairs_hook=_object)
     except UnicodeDecodeError as error:

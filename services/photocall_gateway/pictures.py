@@ -18,6 +18,7 @@ from photocall.questions import InvalidField, Json, Loc
 
 MAX_GATHERED = 128  # each key is looked for at every place of the text
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+MAX_ESCAPED_CHARS = 1 << 20  # of a data URL without base64: taking one apart costs fifty times its size
 _SCHEME_CHARS = 16  # as far as a URL's scheme is looked for
 
 
@@ -104,7 +105,11 @@ def from_url(url: Json, loc: Loc) -> bytes | Remote:
     head, comma, data = url.lstrip().partition(",")
     if scheme != "data" or not comma:
         raise InvalidField(loc, "Expected a data URL: data:image/...;base64,...", "data_url")
-    return _base64(data, loc) if head.lower().endswith(";base64") else unquote_to_bytes(data)
+    if head.lower().endswith(";base64"):
+        return _base64(data, loc)
+    if len(data) > MAX_ESCAPED_CHARS:
+        raise InvalidField(loc, f"A data URL of over {MAX_ESCAPED_CHARS} characters is sent as base64", "data_url")
+    return unquote_to_bytes(data)
 
 
 class Gathered:
