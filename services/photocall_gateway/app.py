@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 from photocall.addresses import AddressRules
 from photocall.connections import connect, connect_async
 from photocall.images import AsyncImageStore
+from photocall.key_uses import KeyUses
 from photocall.operations import Policy
 from photocall.outbound import Caller
 from photocall.queueing import PrepQueues, WebhookQueue
@@ -26,7 +27,7 @@ from photocall.sweeper import Sweeper
 from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.admission import Admission
-from photocall_gateway.auth import Gatekeeper, KeyRing
+from photocall_gateway.auth import Gatekeeper
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.body import Limits
@@ -36,6 +37,7 @@ from photocall_gateway.described import Described, DescribedSocket
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain, DrainGate
 from photocall_gateway.job_views import JobViews
+from photocall_gateway.key_ring import KeyRing
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Meter, Metrics
 from photocall_gateway.models import ModelNames
@@ -50,6 +52,7 @@ from photocall_gateway.routes import (
     health,
     images,
     jobs,
+    keys,
     models,
     sessions,
     systemone,
@@ -62,6 +65,7 @@ from photocall_gateway.store_state import say_store
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, Queue, SyncCalls
 from photocall_gateway.tasks import stop
+from photocall_gateway.turnstile import Turnstile
 from photocall_gateway.waiting import WakeReader
 
 END_S = 1.5  # for what works beside the calls to end, all at once; what hangs longer is left: a lease ends by itself
@@ -76,6 +80,7 @@ ROUTES: list[Described | DescribedSocket] = [
     *batches.ROUTES,
     *images.ROUTES,
     *webhooks.ROUTES,
+    *keys.ROUTES,
     *models.ROUTES,
     *health.ROUTES,
 ]
@@ -101,7 +106,9 @@ def create_app(
     metrics = Metrics()
     names = ModelNames(settings.model_name, settings.model_aliases)
     store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
-    dispatcher = Dispatcher(records, store, queues, names, load, metrics)
+    ring, uses = KeyRing(settings.api_keys), KeyUses(client)
+    turnstile = Turnstile(client, ring.limits_of, uses)
+    dispatcher = Dispatcher(records, store, queues, names, load, metrics, ring.limits_of)
     queue = Queue(Admission(client, policy.job_ttl_s), load, settings.sync_queue_s)
     drain = Drain()
     limits = Limits(
@@ -134,6 +141,9 @@ def create_app(
         limits=limits,
         desk=BatchDesk(settings, client, records, dispatcher, wakes, names, load, limits, news),
         description=document(ROUTES),
+        keys=ring,
+        key_uses=uses,
+        turnstile=turnstile,
     )
 
     @asynccontextmanager
@@ -147,8 +157,8 @@ def create_app(
             caller = Caller(AddressRules(settings.allow_networks), ATTEMPT_S, MAX_ANSWER_BYTES)
             courier = Courier(blocking, hooks, Sender(blocking_records, caller, settings.signing_key()).send)
             courier.start()
-        reading = asyncio.create_task(wakes.run())
-        saying = asyncio.create_task(say_store(client))
+        beside = [asyncio.create_task(wakes.run()), asyncio.create_task(say_store(client))]
+        beside.append(asyncio.create_task(ring.watch(revoked=wakes.wake_all)))
         parts.desk.keeper.start()
         try:
             yield
@@ -157,9 +167,10 @@ def create_app(
             if courier is not None:
                 threads.append(asyncio.to_thread(courier.stop, END_S))
             await asyncio.gather(parts.desk.keeper.stop(END_S), *threads)
-            await stop(reading)
-            await stop(saying)
+            for task in beside:
+                await stop(task)
             await parts.sync_calls.close()
+            await uses.close()
             await client.aclose()
             await client.connection_pool.disconnect()
             blocking.close()
@@ -169,7 +180,7 @@ def create_app(
         middleware=[
             Middleware(Meter, metrics=metrics),
             Middleware(ErrorBoundary),
-            Middleware(Gatekeeper, keys=KeyRing(settings.api_keys), hosts=settings.allowed_hosts),
+            Middleware(Gatekeeper, keys=ring, hosts=settings.allowed_hosts, turnstile=turnstile),
             Middleware(DrainGate, drain=drain),
             Middleware(StatusReads, parts=parts, route=jobs.READ),
         ],

@@ -4,6 +4,8 @@ Each request is answered by a reply of its own, bad ones by a reply that says wh
 what was subscribed to, come on iopub with the ids that a client subscribes again behind. What is sent waits in one
 bounded line: followers of events wait for a slow client, requests are not read meanwhile, and one that takes nothing
 for too long is cut off. Nothing is lost by that, since events stay where they are.
+
+A message needs the scope that the same call needs over HTTP, and counts like one. A revoked key ends the connection.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from photocall.errors import CodedError, UnknownJob
-from photocall.jobs import JobRecord
+from photocall.errors import CodedError
 from photocall.messages import VERSION
 from photocall.questions import InvalidField, Json
+from photocall.sessions import SessionRecord
 from photocall_gateway.body import Body
+from photocall_gateway.caller import Caller
 from photocall_gateway.events import BatchEvents, JobEvents, SessionEvents, Subject, checked_id, follow
 from photocall_gateway.frames import BadFrame, Frame, read_frame, write_frame
 from photocall_gateway.job_object import job_object
+from photocall_gateway.ownership import batch_owner, seen_view
 from photocall_gateway.problems import problem_of
 from photocall_gateway.services import Services
 from photocall_gateway.taking import accept_job, accept_turn, own_session
@@ -35,14 +39,14 @@ MAX_SUBSCRIPTIONS = 64
 MAX_REQUESTS = 64  # unfinished requests of one connection
 SLOW_S = 30.0  # a client that takes no frame for so long is cut off
 PING_S = 20.0  # an idle connection is pinged so often, and cut off when no pong comes for as long
-TOO_BIG, TOO_SLOW = 1009, 1008  # RFC 6455
+TOO_BIG, TOO_SLOW, NO_KEY = 1009, 1008, 1008  # RFC 6455
 WAIT_S = 86_400.0
 
 
 class Connection:
     """One client. `serve` runs until it leaves."""
 
-    def __init__(self, socket: WebSocket, s: Services, caller: str) -> None:
+    def __init__(self, socket: WebSocket, s: Services, caller: Caller) -> None:
         self._socket = socket
         self._s = s
         self._caller = caller
@@ -53,14 +57,22 @@ class Connection:
 
     async def serve(self) -> None:
         """Read, answer, and send, until the client leaves or is cut off."""
-        sending = asyncio.create_task(self._send())
+        beside = [asyncio.create_task(self._send())]
+        if self._caller.gone is not None:
+            beside.append(asyncio.create_task(self._leave_with(self._caller.gone)))
         try:
             await self._receive()
         except WebSocketDisconnect:
             pass
         finally:
-            for task in (*self._working, *self._following.values(), sending):
+            for task in (*self._working, *self._following.values(), *beside):
                 await stop(task)
+
+    async def _leave_with(self, gone: asyncio.Future[None]) -> None:
+        await asyncio.wait((gone,))
+        for task in (*self._working, *self._following.values()):
+            task.cancel()  # nothing that is under way is answered any more
+        await self._socket.close(NO_KEY, "the API key has been revoked")
 
     async def _send(self) -> None:
         while True:
@@ -109,6 +121,7 @@ class Connection:
         await self._reply(frame, content)
 
     async def _answer(self, frame: Frame) -> dict[str, Any]:
+        await self._s.turnstile.count(self._caller)
         match frame.msg_type:
             case "decide_request" | "turn_request":
                 return await self._decide(frame)
@@ -130,16 +143,17 @@ class Connection:
 
     async def _decide(self, frame: Frame) -> dict[str, Any]:
         """Accept a job or a turn, send its events, and give its end."""
+        self._caller.need("ask")
         if self._s.drain.started:
             raise CodedError("draining", "The server is shutting down; try again")
         key = _text(frame.metadata, "idempotency_key")
         asked = {name: value for name, value in frame.content.items() if name != "session_id"}
         body = Body(json.dumps(asked, ensure_ascii=False).encode(), "application/json", "")
         if frame.msg_type == "turn_request":
-            session = await own_session(self._s, _required(frame.content, "session_id"), self._caller)
+            session = await self._session_of(_required(frame.content, "session_id"))
             accepted = await accept_turn(self._s, session, body, key)
         else:
-            accepted = await accept_job(self._s, self._caller, body, key)
+            accepted = await accept_job(self._s, self._caller.id, body, key)
         told = {"job_id": accepted.job_id, "created": accepted.created}
         await self._put(write_frame("iopub", "accepted", told, frame.header, self._session))
         subject = JobEvents(self._s.views, accepted.job_id)
@@ -154,14 +168,14 @@ class Connection:
         last = checked_id(frame.content.get("last_event_id"), ("last_event_id",))
         subject: Subject
         if (session_id := _text(frame.content, "session_id")) is not None:
-            await own_session(self._s, session_id, self._caller)
+            await self._session_of(session_id)
             subject = SessionEvents(self._s.sessions, session_id)
         elif (batch_id := _text(frame.content, "batch_id")) is not None:
-            await self._s.desk.batch(self._caller, batch_id)
-            subject = BatchEvents(self._s.desk, self._caller, batch_id)
+            owner = await self._batch_owner(batch_id)
+            await self._s.desk.batch(owner, batch_id)
+            subject = BatchEvents(self._s.desk, owner, batch_id)
         else:
-            record = await self._own_job(_required(frame.content, "job_id"))
-            subject = JobEvents(self._s.views, record.job_id)
+            subject = JobEvents(self._s.views, await self._seen_job(frame))
         if subject.wake_id not in self._following and len(self._following) >= MAX_SUBSCRIPTIONS:
             raise CodedError("queue_full", f"{MAX_SUBSCRIPTIONS} subscriptions of this connection are open")
         old = self._following.pop(subject.wake_id, None)
@@ -172,22 +186,29 @@ class Connection:
 
     async def _interrupt(self, frame: Frame) -> dict[str, Any]:
         if (session_id := _text(frame.content, "session_id")) is not None:
-            await own_session(self._s, session_id, self._caller)
+            await self._session_of(session_id)
             waiting = frame.content.get("waiting", False)
             if not isinstance(waiting, bool):
                 raise InvalidField(("waiting",), "Expected true or false", "bool_type")
             return {"status": "ok", "interrupted": await self._s.sessions.interrupt(session_id, waiting)}
         if (batch_id := _text(frame.content, "batch_id")) is not None:
-            return {"status": "ok", "batch": await self._s.desk.cancel(self._caller, batch_id)}
-        record = await self._own_job(_required(frame.content, "job_id"))
-        return {"status": "ok", "job": job_object(await self._s.records.cancel(record.job_id))}
+            owner = await self._batch_owner(batch_id)
+            return {"status": "ok", "batch": await self._s.desk.cancel(owner, batch_id)}
+        return {"status": "ok", "job": job_object(await self._s.records.cancel(await self._seen_job(frame)))}
 
-    async def _own_job(self, job_id: str) -> JobRecord:
-        """Another caller's job is as unknown as none."""
-        record = await self._s.records.get(job_id)
-        if record.owner != self._caller:
-            raise UnknownJob(job_id)
-        return record
+    async def _session_of(self, session_id: str) -> SessionRecord:
+        self._caller.need("ask")
+        return await own_session(self._s, session_id, self._caller.id)
+
+    async def _batch_owner(self, batch_id: str) -> str:
+        self._caller.need("batch", "admin")
+        return await batch_owner(self._s, batch_id, self._caller)
+
+    async def _seen_job(self, frame: Frame) -> str:
+        self._caller.need("ask", "admin")
+        job_id = _required(frame.content, "job_id")
+        await seen_view(self._s, job_id, self._caller)
+        return job_id
 
     def _follow(self, subject: Subject, last: str | None, parent: Mapping[str, Json]) -> None:
         if subject.wake_id not in self._following:
@@ -197,7 +218,7 @@ class Connection:
         """Send what happens to a subject. `parent` is the request that asked for it, and the cause of a snapshot."""
         s = self._s
         try:
-            async for item in follow(subject, last, s.events, s.wakes, s.drain):
+            async for item in follow(subject, last, s.events, s.wakes, s.leaving(self._caller)):
                 if item is None:
                     continue
                 header = item.event.envelope.header if item.event else None

@@ -13,9 +13,10 @@ from starlette.routing import Route, WebSocketRoute
 
 from photocall_gateway.openapi_parts import Schema, content, ref
 
-# What any call may end in: no key, a foreign Host, a defect, a store that is away or a server that is leaving.
-_ANY = (401, 421, 500, 503)
-WRITE_ERRORS = (400, 403, 404, 408, 413, 415, 422, 429, 507)  # of a call with a body, besides those of any
+# What any call may end in: no key or not one for this, a foreign Host, a key's limit, a defect, a store that is away or
+# a server that is leaving.
+_ANY = (401, 403, 421, 429, 500, 503)
+WRITE_ERRORS = (400, 404, 408, 413, 415, 422, 507)  # of a call with a body, besides those of any
 
 
 class Described(Route):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +18,10 @@ from redis.exceptions import RedisError
 from starlette.background import BackgroundTasks
 
 from photocall import failpoints
-from photocall.errors import CodedError, QueueFull, StoreFull
+from photocall.errors import CodedError, KeyBusy, QueueFull, StoreFull
 from photocall.images import AsyncImageStore
 from photocall.jobs import Accepted, NewJob, Webhook
+from photocall.key_limits import KeyLimits
 from photocall.keys import Lane
 from photocall.logs import fields
 from photocall.records import AsyncRecords
@@ -62,6 +63,7 @@ class Dispatcher:
         models: ModelNames,
         load: Load,
         metrics: Metrics,
+        limits_of: Callable[[str], KeyLimits],
     ) -> None:
         self._records = records
         self._images = images
@@ -69,6 +71,12 @@ class Dispatcher:
         self._models = models
         self._load = load
         self._metrics = metrics
+        self._limits_of = limits_of
+
+    def max_jobs_of(self, owner: str) -> int:
+        """Unfinished jobs that an owner may have."""
+        most = self._records.operations.policy.max_jobs_per_owner
+        return min(most, self._limits_of(owner).concurrency or most)
 
     def check_model(self, request: ParsedRequest) -> None:
         """Raises CodedError `unknown_model`, before anything is stored."""
@@ -93,8 +101,8 @@ class Dispatcher:
 
         The queue follows at once, or with `after_response` when the caller has its answer already. For a `row` of a
         batch it is left to `enqueue_together`, and its pictures are kept no longer than its job.
-        Raises IdempotencyMismatch, UnknownImage, QueueFull and StoreFull with a time to come back, UnknownSession,
-        SessionFull, or Redis' errors: then no job was accepted.
+        Raises IdempotencyMismatch, UnknownImage, QueueFull, KeyBusy and StoreFull with a time to come back,
+        UnknownSession, SessionFull, or Redis' errors: then no job was accepted.
         """
         now = time.time()
         own = request.ask.images
@@ -117,6 +125,7 @@ class Dispatcher:
             session_id=turn.session_id if turn else "",
             remember=turn.remember if turn else True,
             webhook=webhook,
+            max_jobs=self._limits_of(owner).concurrency,
             to_prepare=bool(request.ask.assets),
         )
         try:
@@ -130,6 +139,11 @@ class Dispatcher:
             accepted = await self._records.accept(new)
         except (QueueFull, StoreFull) as error:
             error.data[RETRY_AFTER_S] = await self._load.retry_after_s()
+            raise
+        except KeyBusy as error:
+            depth = await self._records.depth()
+            share = max(1, depth.get(f"jobs:{owner}", 0)) / max(1, depth.get("jobs", 0))
+            error.data[RETRY_AFTER_S] = await self._load.key_retry_after_s(min(1.0, share))
             raise
         if accepted.created:
             self._metrics.accepted.labels(shape, priority).inc()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,7 +25,6 @@ from photocall.questions import InvalidField
 from photocall.sessions import AsyncSessions
 from photocall.streams import AsyncEvents, Event
 from photocall_gateway.batches.desk import BatchDesk
-from photocall_gateway.draining import Drain
 from photocall_gateway.job_views import JobViews
 from photocall_gateway.session_object import session_object
 from photocall_gateway.waiting import WakeReader, spread_s
@@ -133,9 +132,9 @@ class Shown:
 
 
 async def follow(
-    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, drain: Drain
+    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, leaving: Callable[[], bool]
 ) -> AsyncIterator[Shown | None]:
-    """The events behind `last_event_id` as they come, until there are no more, or this process leaves.
+    """The events behind `last_event_id` as they come, until there are no more, or `leaving` says so after a wake.
 
     A reader whose last event has left the capped stream gets one `snapshot` first, and so does one who comes when all
     of it is gone. None: nothing for a while.
@@ -145,7 +144,7 @@ async def follow(
     quiet_since = loop.time()
     with wakes.listen(subject.wake_id) as woken:
         first = True
-        while not drain.started:
+        while not leaving():
             woken.clear()
             page: list[Event] = []
             ended = False
@@ -183,10 +182,10 @@ async def follow(
 
 
 async def sse(
-    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, drain: Drain
+    subject: Subject, last_event_id: str | None, events: AsyncEvents, wakes: WakeReader, leaving: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     """`follow`, as server-sent events."""
-    async for item in follow(subject, last_event_id, events, wakes, drain):
+    async for item in follow(subject, last_event_id, events, wakes, leaving):
         if item is None:
             yield b": still here\n\n"
         else:

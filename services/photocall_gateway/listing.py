@@ -1,10 +1,13 @@
-"""How long a page of a list may be."""
+"""Lists: how long a page may be, and whose things it shows."""
 
 from __future__ import annotations
 
 import re
 
 from photocall.questions import InvalidField
+from photocall_gateway.described import query
+
+KEY = query("key", {"type": "string"}, "Those of the API key with this id; for a key with the scope `admin`.")
 
 
 def read_limit(text: str, most: int) -> int:

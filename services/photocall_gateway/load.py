@@ -99,3 +99,11 @@ class Load:
         now = self._now()
         self._promised_at = min(max(self._promised_at, now) + pace_s, now + MAX_RETRY_S)
         return max(MIN_RETRY_S, self._promised_at - now)
+
+    async def key_retry_after_s(self, share: float) -> float:
+        """When a caller should come back that has as many jobs as its key may: once one of these has ended.
+
+        `share` is the part that they are of all unfinished jobs. Within bounds.
+        """
+        pace_s = await self.pace_s()
+        return 2.0 if pace_s is None else min(MAX_RETRY_S, max(MIN_RETRY_S, pace_s / share))

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from photocall.errors import CodedError
+from photocall_gateway.caller import caller_of
 from photocall_gateway.tasks import stop
 
 T = TypeVar("T")
@@ -31,14 +33,18 @@ def prefers_async(request: Request) -> bool:
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of `work`, which is cancelled when the caller leaves; then raises ClientDisconnect.
 
-    The request's body must have been read.
+    Or when the caller's key is revoked; then raises CodedError `bad_key`. The request's body must have been read.
     """
+    gone = caller_of(request).gone
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
+    waits = (working, leaving) if gone is None else (working, leaving, gone)
     try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
+        if gone is not None and gone.done():
+            raise CodedError("bad_key", "The API key has been revoked")
         raise ClientDisconnect
     finally:
         for task in (working, leaving):

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from photocall.errors import CodedError, PhotocallError, row
 from photocall.logs import fields
 from photocall.questions import InvalidField
+from photocall_gateway.caller import QUOTA
 from photocall_gateway.pictures import path
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class ErrorBoundary:
             if message["type"] == "http.response.start":
                 started = True
                 _add_request_id(scope, message)
+                await _add_quota(scope, message, message["status"])
             await send(message)
 
         try:
@@ -77,7 +79,11 @@ class ErrorBoundary:
 
         async def watched(message: Message) -> None:
             nonlocal opened
-            opened = opened or message["type"] == "websocket.accept"
+            if message["type"] == "websocket.accept":
+                opened = True
+                await _add_quota(scope, message, 101)
+            elif message["type"] == "websocket.http.response.start":
+                await _add_quota(scope, message, message["status"])
             await send(message)
 
         try:
@@ -85,7 +91,14 @@ class ErrorBoundary:
         except Exception as error:
             if opened or "websocket.http.response" not in scope.get("extensions", {}):
                 raise
-            await response_to(scope, error)(scope, receive, send)
+            await response_to(scope, error)(scope, receive, watched)
+
+
+async def _add_quota(scope: Scope, message: MutableMapping[str, Any], status: int) -> None:
+    """What the caller's key may do, where it has limits."""
+    quota = scope.get(QUOTA)
+    if quota is not None:
+        message["headers"] = [*message.get("headers", []), *await quota.fields(status)]
 
 
 def _add_request_id(scope: Scope, message: MutableMapping[str, Any]) -> None:
@@ -127,6 +140,8 @@ def response_to(scope: Scope, error: Exception) -> Response:
     status, kind, body = in_shape(scope["path"], scope.get(REQUEST_ID, ""), found, error)
     wait = found.data.get(RETRY_AFTER_S, _DEFAULT_RETRY_S.get(found.code))
     if wait is not None:
+        if (quota := scope.get(QUOTA)) is not None:
+            wait = max(wait, quota.wait_s)  # who comes back before that is refused again
         headers |= {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000))}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -134,9 +149,13 @@ def response_to(scope: Scope, error: Exception) -> Response:
 
 
 def problem_of(scope: Scope, error: Exception) -> dict[str, Any]:
-    """The problem document of a failure, for those who answer with more than a response."""
-    found: dict[str, Any] = json.loads(bytes(response_to(scope, error).body))
-    return found
+    """The problem document of a failure, for those who answer with more than a response: without headers, so it says
+    itself when to come back.
+    """
+    response = response_to(scope, error)
+    found: dict[str, Any] = json.loads(bytes(response.body))
+    wait_ms = response.headers.get("retry-after-ms")
+    return found if wait_ms is None else {**found, "retry_after_s": int(wait_ms) / 1000}
 
 
 def in_shape(

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from photocall.errors import UnknownJob
-from photocall_gateway.auth import OWNER
+from photocall_gateway.caller import CALLER
 from photocall_gateway.job_object import matches
 from photocall_gateway.job_response import POLL_AFTER_S, job_response
 from photocall_gateway.job_views import JobView
+from photocall_gateway.ownership import seen_view
 from photocall_gateway.services import Services
 
 PREFIX = "/v1/jobs/"
@@ -33,7 +33,7 @@ class StatusReads:
             headers = dict(scope["headers"])
             if job_id and "/" not in job_id and b"prefer" not in headers:
                 scope["route"] = self._route
-                view, queue = await own_view(self._parts, job_id, scope[OWNER])
+                view, queue = await seen_view(self._parts, job_id, scope[CALLER])
                 tag = headers.get(b"if-none-match")
                 response = await status_response(
                     self._parts, view, queue, None if tag is None else tag.decode("latin-1"), {}
@@ -41,14 +41,6 @@ class StatusReads:
                 await response(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-async def own_view(s: Services, job_id: str, caller: str) -> tuple[JobView, bytes]:
-    """The job as it is now, and its place in the queue. Another caller's job is as unknown as none."""
-    found = await s.views.look_with_queue(job_id)
-    if found[0].owner != caller:
-        raise UnknownJob(job_id)
-    return found
 
 
 async def status_response(

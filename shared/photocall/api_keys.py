@@ -1,6 +1,7 @@
-"""The file of API keys: who may call, and for what. Keys themselves are in no file, only their hashes.
+"""The file of API keys: who may call, for what, and how much. Keys themselves are in no file, only their hashes.
 
-A line is `id:sha256` or `id:sha256:scope,scope`; `#` starts a comment. A key without scopes has all of them.
+A line is `id:sha256`, `id:sha256:scopes` or `id:sha256:scopes:limits`, (`bob:9f86...:ask:rate=10/s,concurrency=32`);
+`#` starts a comment. A key without scopes may ask and run batches; one without limits has none.
 """
 
 from __future__ import annotations
@@ -14,10 +15,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-SCOPES = ("ask", "batch")  # jobs, sessions, pictures and synchronous calls; files and batches
+from photocall.key_limits import BadLimit, KeyLimits
+
+# jobs, sessions, pictures and synchronous calls; files and batches; jobs and batches of every key, to see and to cancel
+SCOPES = ("ask", "batch", "admin")
+USUAL_SCOPES = ("ask", "batch")
+NO_LIMITS = KeyLimits()
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-_LINE = re.compile(r"(?P<id>.+?):(?P<digest>[0-9a-fA-F]{64})(?::(?P<scopes>[a-z,]+))?")
+_LINE = re.compile(r"(?P<id>.+?):(?P<digest>[0-9a-fA-F]{64})(?::(?P<scopes>[a-z,]*))?(?::(?P<limits>[a-z0-9=/,]+))?")
 
 
 class KeyFileError(Exception):
@@ -30,7 +36,8 @@ class ApiKey:
 
     id: str
     digest: str
-    scopes: frozenset[str] = frozenset(SCOPES)
+    scopes: frozenset[str] = frozenset(USUAL_SCOPES)
+    limits: KeyLimits = NO_LIMITS
 
 
 class KeyFile:
@@ -43,7 +50,7 @@ class KeyFile:
         """Every key. Raises KeyFileError."""
         return tuple(key for _, key in self._lines() if key is not None)
 
-    def create(self, owner: str, scopes: Collection[str] = SCOPES) -> str:
+    def create(self, owner: str, scopes: Collection[str] = USUAL_SCOPES, limits: KeyLimits = NO_LIMITS) -> str:
         """Make a key and give it: this is the only time that it can be seen. Raises KeyFileError."""
         if not _ID.fullmatch(owner):
             raise KeyFileError(f"{owner!r} cannot be an id: letters, digits and . _ @ -, 64 at most")
@@ -53,8 +60,8 @@ class KeyFile:
         if any(key is not None and key.id == owner for _, key in lines):
             raise KeyFileError(f"there is a key {owner!r}; revoke it first, or take another id")
         made = "pc_" + secrets.token_urlsafe(32)
-        line = f"{owner}:{digest_of(made)}:{','.join(scope for scope in SCOPES if scope in scopes)}"
-        self._write([*(text for text, _ in lines), line])
+        parts = (owner, digest_of(made), ",".join(scope for scope in SCOPES if scope in scopes), limits.shown)
+        self._write([*(text for text, _ in lines), ":".join(part for part in parts if part)])
         return made
 
     def revoke(self, owner: str) -> None:
@@ -71,7 +78,14 @@ class KeyFile:
             text = self.path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise KeyFileError("a readable text file") from error
-        return [(line, _parsed(line, number)) for number, line in enumerate(text.splitlines(), 1)]
+        found: list[tuple[str, ApiKey | None]] = []
+        limits: dict[str, KeyLimits] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            key = _parsed(line, number)
+            if key is not None and limits.setdefault(key.id, key.limits) != key.limits:
+                raise KeyFileError(f"in line {number} the limits that {key.id!r} has above: they are the id's")
+            found.append((line, key))
+        return found
 
     def _write(self, lines: list[str]) -> None:
         path = self.path.resolve()  # a link goes on pointing to the file
@@ -103,7 +117,11 @@ def _parsed(line: str, number: int) -> ApiKey | None:
     if not entry:
         return None
     found = _LINE.fullmatch(entry)
-    scopes = frozenset((found["scopes"] or ",".join(SCOPES)).split(",")) if found else frozenset()
+    scopes = frozenset((found["scopes"] or ",".join(USUAL_SCOPES)).split(",")) if found else frozenset()
     if found is None or not scopes <= set(SCOPES):
-        raise KeyFileError(f"`id:sha256` or `id:sha256:scopes` in line {number}")
-    return ApiKey(found["id"], found["digest"].lower(), scopes)
+        raise KeyFileError(f"`id:sha256`, `id:sha256:scopes` or `id:sha256:scopes:limits` in line {number}")
+    try:
+        limits = KeyLimits.parse(found["limits"] or "")
+    except BadLimit as error:
+        raise KeyFileError(f"{error}, in line {number}") from error
+    return ApiKey(found["id"], found["digest"].lower(), scopes, limits)

@@ -152,12 +152,13 @@ class SessionFull(PhotocallError):
 
 
 class JobGone(PhotocallError):
-    """The job was there; its record was deleted or its time to live has ended."""
+    """The job was there; its record was deleted or its time to live has ended. To others than `owner` it is unknown."""
 
     code = "job_gone"
 
-    def __init__(self, job_id: str) -> None:
+    def __init__(self, job_id: str, owner: str = "") -> None:
         super().__init__(f"job {job_id!r} has expired or was deleted", job_id=job_id)
+        self.owner = owner
 
 
 class IdempotencyMismatch(PhotocallError):
@@ -178,6 +179,16 @@ class QueueFull(PhotocallError):
 
     def __init__(self, limit: str, held: int, allowed: int) -> None:
         super().__init__(f"the queue is full: {limit} {held} of {allowed}", limit=limit, held=held, allowed=allowed)
+
+
+class KeyBusy(PhotocallError):
+    """An API key has as many unfinished jobs as it may have."""
+
+    code = "rate_limited"
+
+    def __init__(self, held: int, allowed: int) -> None:
+        super().__init__(f"this API key has {held} unfinished jobs, and may have {allowed}", held=held, allowed=allowed)
+        self.data["violated-policies"] = ["jobs"]
 
 
 class StoreFull(PhotocallError):

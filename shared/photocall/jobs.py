@@ -68,6 +68,7 @@ class NewJob:
     session_id: str = ""  # it is a turn of this session
     remember: bool = True  # a turn: it stays in the transcript
     webhook: Webhook | None = None
+    max_jobs: int | None = None  # unfinished ones that the owner's key may have; None: as many as the policy lets it
     to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 

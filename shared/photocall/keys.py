@@ -47,7 +47,7 @@ def events(job_id: str) -> str:
 
 
 def tombstone(job_id: str) -> str:
-    """String: the job was here (410), kept past the record."""
+    """String: the job was here (410 for its owner, who is named in it), kept past the record."""
     return f"{PREFIX}gone:{job_id}"
 
 
@@ -64,6 +64,16 @@ def uploading(owner: str, idempotency_key: str) -> str:
 def bound(owner: str, idempotency_key: str) -> str:
     """String with a TTL: the request hash that a synchronous caller's idempotency key stands for, or a batch's."""
     return f"{PREFIX}bound:{owner}:{hashlib.sha256(idempotency_key.encode()).hexdigest()}"
+
+
+def bucket(owner: str) -> str:
+    """String with a TTL: when the bucket that a limited key's calls take from will be full again."""
+    return f"{PREFIX}bucket:{owner}"
+
+
+def key_used(owner: str) -> str:
+    """String with a TTL: when the key was last used, a minute exact."""
+    return f"{PREFIX}key-used:{owner}"
 
 
 def asked(job_id: str) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 import redis
 
 from photocall.connections import connect
-from photocall.redis_server import RedisServer, find_binary
+from photocall.redis_server import SOCKET, RedisServer, find_binary
 from photocall.settings import LocalSettings, SettingsError
 from photocall.supervisor import ProcessSpec
 
@@ -55,7 +55,7 @@ class LocalStack:
         settings = LocalSettings.from_env(environ)
         data = settings.data.absolute()
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        tag = f"{os.getuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:8]}"
+        tag = _tag(data)
         port = settings.port or free_port(settings.host)
         told = dict(environ) | {
             "PHOTOCALL_DATA": str(data),
@@ -70,7 +70,7 @@ class LocalStack:
         specs: list[ProcessSpec] = []
         run_dir = None
         if "PHOTOCALL_REDIS_URL" not in environ:
-            run_dir = private_directory(Path(tempfile.gettempdir()) / f"photocall-{tag}")
+            run_dir = private_directory(_run_dir(data))
             server = RedisServer(find_binary(), run_dir, data / "redis")
             told["PHOTOCALL_REDIS_URL"] = server.url
             specs.append(
@@ -115,6 +115,20 @@ class LocalStack:
                 for directory in (self.run_dir, self.blob_dir):
                     if directory is not None:
                         shutil.rmtree(directory, ignore_errors=True)
+
+
+def socket_url(data: Path) -> str | None:
+    """Where the Redis of a `photocall up` on this state directory listens; None while there is none."""
+    socket_file = _run_dir(data) / SOCKET
+    return f"unix://{socket_file}" if socket_file.exists() else None
+
+
+def _tag(data: Path) -> str:
+    return f"{os.getuid()}-{hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:8]}"
+
+
+def _run_dir(data: Path) -> Path:
+    return Path(tempfile.gettempdir()) / f"photocall-{_tag(data)}"
 
 
 def answers(url: str) -> bool:

@@ -5,12 +5,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from photocall import keys
-from photocall.errors import IdempotencyMismatch, QueueFull, SessionFull, StoreFull, UnknownImage, UnknownSession
+from photocall.errors import (
+    IdempotencyMismatch,
+    KeyBusy,
+    QueueFull,
+    SessionFull,
+    StoreFull,
+    UnknownImage,
+    UnknownSession,
+)
 from photocall.jobs import (
     Accepted,
     Answered,
@@ -41,6 +50,7 @@ from photocall.settings import DAY_S, GatewaySettings, SharedSettings
 from photocall.webhooks import KEPT_S
 from photocall.wire import Wire, pack, unpack
 
+OWN_JOBS = "jobs of this key"  # as a refusal names the bound
 MAX_AGE_S = DAY_S  # a live job has no TTL, but this
 MAX_FAILURES = 3  # of the process under the same job: then it is poison
 CONTROL_LIMIT = 1000
@@ -96,7 +106,7 @@ class Operations:
         """What accept.lua compares: (as a refusal names it, field of the depth, what the job adds, allowed)."""
         return (
             ("jobs", "jobs", 1, self.policy.max_jobs),
-            ("jobs of this key", f"jobs:{new.owner}", 1, self.policy.max_jobs_per_owner),
+            (OWN_JOBS, f"jobs:{new.owner}", 1, min(self.policy.max_jobs_per_owner, new.max_jobs or sys.maxsize)),
             ("bytes", "bytes", new.body_bytes, self.policy.max_bytes),
             ("bytes of this key", f"bytes:{new.owner}", new.body_bytes, self.policy.max_bytes_per_owner),
         )
@@ -104,7 +114,7 @@ class Operations:
     def accept(self, new: NewJob, now: float | None = None) -> Call[Accepted]:
         """Write a job and its way on.
 
-        Raises IdempotencyMismatch, QueueFull, StoreFull, UnknownImage, UnknownSession or SessionFull.
+        Raises IdempotencyMismatch, QueueFull, KeyBusy, StoreFull, UnknownImage, UnknownSession or SessionFull.
         """
         header = new_header(DecideRequest.msg_type, self.wire.session)
         deadline = min(new.deadline_at, new.created_at + MAX_AGE_S)
@@ -415,6 +425,11 @@ class Operations:
         return Call(script, (*job_keys, *own_keys), (*job_args, *args), parse)
 
 
+def full(new: NewJob, limit: str, held: int, allowed: int) -> QueueFull | KeyBusy:
+    """A bound that a new job would go over: the service's, or its own key's."""
+    return KeyBusy(held, allowed) if limit == OWN_JOBS and allowed == new.max_jobs else QueueFull(limit, held, allowed)
+
+
 def _left(turn: TurnLeft) -> tuple[Argument, ...]:
     """What publish.lua is told of a turn."""
     notices = pack(list(turn.notices)) if turn.notices else b""
@@ -436,7 +451,7 @@ def _accepted(found: list[Any], new: NewJob) -> Accepted:
         case "memory":
             raise StoreFull(int(found[1]), int(found[2]))
         case "depth":
-            raise QueueFull(found[1].decode(), int(found[2]), int(found[3]))
+            raise full(new, found[1].decode(), int(found[2]), int(found[3]))
         case "image":
             raise UnknownImage(found[1].decode())
         case "session":

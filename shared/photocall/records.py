@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import JobGone, QueueFull, UnknownImage, UnknownJob
+from photocall.errors import JobGone, UnknownImage, UnknownJob
 from photocall.jobs import (
     SHOWN_FIELDS,
     Accepted,
@@ -26,7 +26,7 @@ from photocall.jobs import (
     StreamRef,
 )
 from photocall.messages import Header, Message, StreamText
-from photocall.operations import Operations, Policy
+from photocall.operations import Operations, Policy, full
 from photocall.scripts import Argument, run, run_all_async, run_async
 from photocall.together import Together
 from photocall.wire import Wire, pack, unpack
@@ -65,7 +65,7 @@ class Records:
         """Read a record. Raises UnknownJob or JobGone."""
         raw = cast("dict[bytes, bytes]", self.redis.hgetall(keys.job(job_id)))
         if not raw:
-            raise JobGone(job_id) if self.redis.exists(keys.tombstone(job_id)) else UnknownJob(job_id)
+            raise _gone(job_id, cast("bytes | None", self.redis.get(keys.tombstone(job_id))))
         return JobRecord.from_hash(job_id, raw)
 
     def lease(self, job_id: str, stage: Stage, cause: Header | None = None) -> Lease | None:
@@ -163,7 +163,7 @@ class AsyncRecords:
         return await run_async(self.redis, self.operations.accept(new, self._now()))
 
     async def check_room(self, new: NewJob, stored: Sequence[str] = ()) -> None:
-        """Raises QueueFull or UnknownImage where `accept` would: asked before pictures are stored in vain.
+        """Raises QueueFull, KeyBusy or UnknownImage where `accept` would: asked before pictures are stored in vain.
 
         `stored` are those of its pictures that must be stored already.
 
@@ -178,7 +178,7 @@ class AsyncRecords:
             held, known, *owned = await pipe.execute()
         for (shown, _, more, allowed), found in zip(bounds, held, strict=True):
             if not known and int(found or 0) + more > allowed:
-                raise QueueFull(shown, int(found or 0), allowed)
+                raise full(new, shown, int(found or 0), allowed)
         for sha256, found in zip(stored, owned, strict=True):
             if not known and not found:
                 raise UnknownImage(sha256)
@@ -195,8 +195,7 @@ class AsyncRecords:
 
     async def _record(self, job_id: str, raw: Mapping[bytes, bytes]) -> JobRecord:
         if not raw:
-            gone = await self._reads.ask("EXISTS", keys.tombstone(job_id))
-            raise JobGone(job_id) if gone else UnknownJob(job_id)
+            raise _gone(job_id, await self._reads.ask("GET", keys.tombstone(job_id)))
         return JobRecord.from_hash(job_id, raw)
 
     async def cancel(self, job_id: str) -> JobRecord:
@@ -331,3 +330,8 @@ class AsyncRecords:
 
     def _now(self) -> float | None:
         return self._clock() if self._clock else None
+
+
+def _gone(job_id: str, tombstone: bytes | None) -> JobGone | UnknownJob:
+    """Why there is no record."""
+    return UnknownJob(job_id) if tombstone is None else JobGone(job_id, tombstone.decode().rpartition("/")[0])

@@ -18,6 +18,7 @@ from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 from photocall.addresses import Network
+from photocall.key_limits import MOST, BadLimit, parse_rate
 
 MIB = 1 << 20
 DAY_S = 86_400
@@ -145,6 +146,15 @@ def networks(value: str) -> tuple[Network, ...]:
         return tuple(ipaddress.ip_network(word) for word in words(value))
     except ValueError:
         raise _Expected("IP networks between commas, as 10.1.0.0/16") from None
+
+
+def rate(value: str) -> str:
+    """A rate as `photocall keys` takes it."""
+    try:
+        parse_rate(value)
+    except BadLimit as error:
+        raise _Expected(str(error)) from None
+    return value
 
 
 def redis_url(value: str) -> str:
@@ -285,6 +295,18 @@ class GatewaySettings(SharedSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class KeySettings(SharedSettings):
+    """What `photocall keys` gives a new key where its command line says nothing."""
+
+    api_keys: Path | None = setting("PHOTOCALL_API_KEYS", None, path, "file of API keys; `photocall keys` makes it")
+    key_rate: str = setting("PHOTOCALL_KEY_RATE", "", rate, "calls a new API key may make: 10/s, 600/min; unset: any")
+    key_burst: int = setting("PHOTOCALL_KEY_BURST", 0, integer(0, MOST), "of these at once; 0: as the rate's number")
+    key_concurrency: int = setting(
+        "PHOTOCALL_KEY_CONCURRENCY", 0, integer(0, MOST), "unfinished jobs a new API key may have; 0: any number"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class PrepSettings(SharedSettings):
     """The prep worker's own."""
 
@@ -406,6 +428,7 @@ def table() -> str:
         "prep": PrepSettings,
         "engine": EngineSettings,
         "up": LocalSettings,
+        "keys": KeySettings,
     }
     owners: dict[str, list[str]] = {}
     rows: dict[str, str] = {}

@@ -13,8 +13,10 @@ from starlette.types import Receive, Scope, Send
 from photocall.api_keys import KeyFile, KeyFileError
 from photocall.errors import CodedError
 from photocall.settings import GatewaySettings, SettingsError
-from photocall_gateway import auth
-from photocall_gateway.auth import OWNER, Gatekeeper, KeyRing, check_bind, host_name
+from photocall_gateway import key_ring
+from photocall_gateway.auth import Gatekeeper, check_bind, host_name
+from photocall_gateway.caller import CALLER, Caller
+from photocall_gateway.key_ring import KeyRing
 
 NONE = KeyRing(None)
 
@@ -28,16 +30,26 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
+class Counted:
+    """A turnstile that lets everybody in."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    async def enter(self, caller: Caller, scope: Scope) -> None:
+        self.ids.append(caller.id)
+
+
 def owner(keys: KeyRing, method: str = "GET", path: str = "/v1/jobs", **headers: str) -> Any:
     """The owner that the gatekeeper notes for a request."""
     seen: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope[OWNER])
+        seen.append(scope[CALLER].id)
 
     raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "headers": raw}
-    asyncio.run(Gatekeeper(app, keys, ["photos.lan"])(scope, None, None))  # type: ignore[arg-type]
+    asyncio.run(Gatekeeper(app, keys, ["photos.lan"], Counted())(scope, None, None))  # type: ignore[arg-type]
     return seen[0]
 
 
@@ -77,18 +89,41 @@ def test_keys_decide_alone(file: Path) -> None:
     assert owner(keys, path="/metrics") == "local"
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/systemone", "/v1/channels", "/v1/sessions/ses_1", "/"])
-def test_a_key_is_for_its_scopes(file: Path, path: str) -> None:
-    keys = KeyRing(file)
-    with pytest.raises(CodedError) as caught:
-        owner(keys, path=path, authorization="Bearer secret-2")
-    assert (caught.value.code, caught.value.data) == ("missing_scope", {"scope": "ask"})
-    for open_to_it in ("/v1/files", "/v1/batches/batch_1", "/v1/models"):
-        assert owner(keys, path=open_to_it, authorization="Bearer secret-2") == "bob"
+# What a key of one scope may call; the table in test_strangers.py has every route, this one the edges.
+OPEN = {
+    "ask": ["GET /v1/jobs", "POST /v1/systemone", "POST /v1/sessions/s/turns", "POST /v1/jobs/job_1/cancel", "GET /"],
+    "batch": ["POST /v1/files", "GET /v1/batches/batch_1", "DELETE /v1/batches/batch_1", "POST /v1/batches/b/cancel"],
+    "admin": ["GET /v1/jobs", "GET /v1/jobs/job_1", "GET /v1/jobs/job_1/events", "POST /v1/jobs/job_1/cancel",
+              "GET /v1/batches", "GET /v1/batches/b/events", "POST /v1/batches/b/cancel", "GET /v1/keys"],
+}  # fmt: skip
+ANYBODY = ["GET /v1/models", "GET /v1/webhooks/secret", "GET /v1/channels"]
+SHUT = {
+    "ask": ["GET /v1/files", "GET /v1/batches/b", "POST /v1/batches/b/cancel", "GET /v1/keys", "GET /v1/keys/x"],
+    "batch": ["POST /v1/jobs", "GET /v1/jobs/job_1", "GET /v1/images/x/seen.png", "GET /", "GET /v1/batchesx",
+              "GET /v1/filesystem", "GET /v1/keys"],
+    "admin": ["POST /v1/jobs", "DELETE /v1/jobs/job_1", "POST /v1/systemone", "GET /v1/sessions/s", "POST /v1/batches",
+              "DELETE /v1/batches/b", "POST /v1/batches/b/retry-failed", "GET /v1/files", "GET /v1/images/x/report",
+              "DELETE /v1/jobs/cancel", "GET /v1/jobsx"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scope", ["ask", "batch", "admin"])
+def test_a_key_is_for_its_scopes(tmp_path: Path, scope: str) -> None:
+    made = KeyFile(tmp_path / "keys").create("eve", [scope])
+    keys = KeyRing(tmp_path / "keys")
+    for call in OPEN[scope] + ANYBODY:
+        method, path = call.split()
+        assert owner(keys, method, path, authorization=f"Bearer {made}") == "eve", call
+    for call in SHUT[scope]:
+        method, path = call.split()
+        with pytest.raises(CodedError) as caught:
+            owner(keys, method, path, authorization=f"Bearer {made}")
+        assert caught.value.code == "missing_scope", call
+        assert caught.value.data["scope"] != scope, call
 
 
 def test_keys_come_and_go_without_a_restart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "LOOK_S", 0.0)
+    monkeypatch.setattr(key_ring, "LOOK_S", 0.0)
     keys = KeyRing(file)
     made = KeyFile(file).create("eve", ["ask"])
     assert owner(keys, authorization=f"Bearer {made}") == "eve"
@@ -101,8 +136,38 @@ def test_keys_come_and_go_without_a_restart(file: Path, monkeypatch: pytest.Monk
         owner(keys, host="localhost")
 
 
+def test_who_is_gone_is_told(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Revoked, or with other scopes; other limits, and another's revocation, end nothing."""
+    monkeypatch.setattr(key_ring, "LOOK_S", 0.0)
+    keys, told = KeyRing(file), []
+
+    async def scenario() -> None:
+        watching = asyncio.create_task(keys.watch(revoked=lambda: told.append(True)))
+        await asyncio.sleep(0)
+        ann, bob = keys.find("secret-1"), keys.find("secret-2")
+        assert ann is not None
+        assert bob is not None
+        lines = file.read_text().replace(":batch", ":batch:rate=5/min")
+        file.write_text(lines)
+        assert keys.find("secret-2") is bob
+        assert keys.limits_of("bob").rate is not None
+        file.write_text(lines.replace(":batch:", ":ask,batch:"))
+        while not told:
+            await asyncio.sleep(0)  # nobody calls: the watch notices
+        assert (ann.revoked, bob.revoked) == (False, True)
+        changed = keys.find("secret-2")
+        assert changed is not None
+        assert changed.scopes == {"ask", "batch"}
+        file.write_text(lines.replace("ann", "# ann"))
+        assert keys.find("secret-1") is None
+        assert ann.revoked
+        watching.cancel()
+
+    asyncio.run(scenario())
+
+
 def test_a_revocation_that_could_not_be_read_at_once_is_read_later(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "LOOK_S", 0.0)
+    monkeypatch.setattr(key_ring, "LOOK_S", 0.0)
     keys = KeyRing(file)
     made = KeyFile(file).create("eve", ["ask"])
     owner(keys, authorization=f"Bearer {made}")
@@ -149,8 +214,14 @@ def test_listening_beyond_loopback_needs_a_key_or_the_word_of_the_operator(tmp_p
 
 
 @pytest.mark.parametrize(
-    "content", ["", "# nobody\n", "ann:abc\n", "x" * 64, f"ann:{'g' * 64}", f"ann:{'a' * 64}:root"]
-)
+    "content",
+    [
+        "", "# nobody\n", "ann:abc\n", "x" * 64, f"ann:{'g' * 64}", f"ann:{'a' * 64}:root", f"ann:{'a' * 64}:ask:",
+        f"ann:{'a' * 64}:ask:rate=10", f"ann:{'a' * 64}:ask:burst=3", f"ann:{'a' * 64}:ask:rate=0/s",
+        f"ann:{'a' * 64}:ask:rate=1/s,rate=2/s", f"ann:{'a' * 64}:ask:concurrency=0",
+        f"ann:{'a' * 64}:ask:rate=1/s\nann:{'b' * 64}:ask:rate=2/s",
+    ],
+)  # fmt: skip
 def test_a_bad_key_file_stops_the_start(tmp_path: Path, content: str) -> None:
     file = tmp_path / "keys"
     file.write_text(content)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from photocall_gateway.frames import BadFrame, read_frame
 from tests.gateway.batch_helper import Caller, jsonl, line
 from tests.gateway.conftest import served
 from tests.gateway.fake_backend import FakeBackend, answered
+from tests.gateway.key_helper import bearer, keyed, write
 from tests.gateway.test_sessions import frame as picture_turn
 
 QUESTIONS = {"q": {"type": "noul", "instructions": "Is it?"}}
@@ -322,21 +323,118 @@ def test_a_foreign_host_is_refused(address: str) -> None:
     assert caught.value.response.status_code == 421
 
 
-def test_keys(settings: GatewaySettings, tmp_path: Path, backend: FakeBackend) -> None:
-    file = tmp_path / "keys"
-    file.write_text("\n".join(f"{name}:{hashlib.sha256(name.encode()).hexdigest()}" for name in ("ann", "ben")))
-    with served(replace(settings, api_keys=file)) as address:
-        for headers in ({}, {"Authorization": "Bearer nobody"}):
+def test_keys(settings: GatewaySettings, backend: FakeBackend) -> None:
+    with served(keyed(settings, ann="ask", ben="ask")) as address:
+        for headers in ({}, bearer("nobody")):
             with pytest.raises(InvalidStatus) as caught, connected(address, additional_headers=headers):
                 pass
             assert caught.value.response.status_code == 401
         with (
-            connected(address, additional_headers={"Authorization": "Bearer ann"}) as ann,
-            connected(address, additional_headers={"Authorization": "Bearer ben"}) as ben,
+            connected(address, additional_headers=bearer("ann")) as ann,
+            connected(address, additional_headers=bearer("ben")) as ben,
+            httpx.Client(base_url=address, trust_env=False, headers=bearer("ann")) as http,
         ):
             job_id = ann.ask("decide_request", TEXT)["job"]["id"]
+            session_id = http.post("/v1/sessions").json()["id"]
             for msg_type in ("subscribe_request", "interrupt_request"):
                 assert ben.ask(msg_type, {"job_id": job_id})["error"]["code"] == "unknown_job"
+                assert ben.ask(msg_type, {"session_id": session_id})["error"]["code"] == "unknown_session"
+            theirs = ben.ask("turn_request", {"session_id": session_id, "text": "x"})
+            assert theirs["error"]["code"] == "unknown_session"
+            assert http.delete(f"/v1/jobs/{job_id}").status_code == 204
+            for client, code in ((ann, "job_gone"), (ben, "unknown_job")):
+                assert client.ask("subscribe_request", {"job_id": job_id})["error"]["code"] == code
+
+
+# What each message needs: the scope that the same call needs over HTTP. Every request of the protocol is here.
+BATCH_ID = "batch_" + "0" * 24
+NEEDS: list[tuple[str, dict[str, Any], set[str]]] = [
+    ("decide_request", TEXT, {"ask"}),
+    ("turn_request", {"session_id": "ses_1", "text": "x"}, {"ask"}),
+    ("engine_info_request", {}, {"ask", "batch", "admin"}),
+    ("subscribe_request", {"job_id": "job_1"}, {"ask", "admin"}),
+    ("subscribe_request", {"session_id": "ses_1"}, {"ask"}),
+    ("subscribe_request", {"batch_id": BATCH_ID}, {"batch", "admin"}),
+    ("unsubscribe_request", {"job_id": "job_1"}, {"ask", "batch", "admin"}),
+    ("interrupt_request", {"job_id": "job_1"}, {"ask", "admin"}),
+    ("interrupt_request", {"session_id": "ses_1"}, {"ask"}),
+    ("interrupt_request", {"batch_id": BATCH_ID}, {"batch", "admin"}),
+]
+
+
+def test_a_message_needs_its_scope(settings: GatewaySettings, backend: FakeBackend) -> None:
+    """Any key could follow and cancel its id's batches here, whatever it was for."""
+    assert {msg_type for msg_type, _, _ in NEEDS} == set(frames.REQUESTS)
+    with served(keyed(settings, ask="ask", batch="batch", admin="admin")) as address:
+        for scope in ("ask", "batch", "admin"):
+            with connected(address, additional_headers=bearer(scope)) as client:
+                for msg_type, content, needed in NEEDS:
+                    reply = client.ask(msg_type, content)
+                    refused = reply.get("error", {}).get("code") == "missing_scope"
+                    assert refused == (scope not in needed), (scope, msg_type, content, reply)
+
+
+def test_an_admin_follows_and_cancels_what_is_anybody_s(settings: GatewaySettings, backend: FakeBackend) -> None:
+    backend.hold.set()
+    with (
+        served(keyed(settings, ann="ask,batch", root="admin")) as address,
+        httpx.Client(base_url=address, trust_env=False, headers=bearer("ann")) as http,
+        connected(address, additional_headers=bearer("root")) as root,
+    ):
+        ann = Caller(http)
+        batch_id = ann.start(ann.upload(jsonl(line("a"))))["id"]
+        job_id = http.post("/v1/jobs", json=TEXT).json()["id"]
+        for content in ({"job_id": job_id}, {"batch_id": batch_id}):
+            assert root.ask("subscribe_request", content)["status"] == "ok"
+            assert root.ask("interrupt_request", content)["status"] == "ok"
+        assert ann.ended(batch_id)["status"] == "cancelled"
+        assert http.get(f"/v1/jobs/{job_id}").json()["status"] == "cancelled"
+
+
+def test_a_revoked_key_ends_what_is_open(settings: GatewaySettings, backend: FakeBackend) -> None:
+    """A WebSocket, an event stream of each kind, a long poll and a synchronous call: all went on as before.
+
+    Another key's go on.
+    """
+    backend.hold.set()
+    changed = keyed(settings, ann="ask,batch", ben="ask")
+    assert changed.api_keys is not None
+    with (
+        served(changed) as address,
+        httpx.Client(base_url=address, trust_env=False, timeout=30, headers=bearer("ann")) as http,
+        connected(address, additional_headers=bearer("ann")) as ann,
+        connected(address, additional_headers=bearer("ben")) as ben,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        caller = Caller(http)
+        batch_id = caller.start(caller.upload(jsonl(line("a"))))["id"]
+        job_id, session_id = http.post("/v1/jobs", json=TEXT).json()["id"], http.post("/v1/sessions").json()["id"]
+        assert ann.ask("subscribe_request", {"session_id": session_id})["status"] == "ok"
+        ann.send("decide_request", {**TEXT, "state": "waits"})
+        ann.until("accepted")
+        streams = [f"/v1/jobs/{job_id}/events", f"/v1/sessions/{session_id}/events", f"/v1/batches/{batch_id}/events"]
+        followed = [pool.submit(http.get, path) for path in streams]
+        waiting = [
+            pool.submit(http.get, f"/v1/jobs/{job_id}", headers={"prefer": "wait=30"}),
+            pool.submit(http.post, "/v1/jobs", json=TEXT, headers={"prefer": "wait=30"}),
+            pool.submit(http.post, "/v1/systemone", json={**TEXT, "state": "now"}),
+        ]
+        wait(waiting, 0.5)
+        assert not any(future.done() for future in (*followed, *waiting))
+        revoked_at = time.monotonic()
+        write(changed.api_keys, ben="ask")
+        for future in followed:
+            assert future.result(10).status_code == 200
+        for future in waiting:
+            assert future.result(10).status_code == 401
+        with pytest.raises(ConnectionClosed) as closed:
+            ann.until("decide_reply")
+        assert closed.value.rcvd is not None
+        assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "the API key has been revoked")
+        assert time.monotonic() - revoked_at < 8, "said to be two seconds; the rest is for a slow machine"
+        assert ben.ask("engine_info_request", {})["status"] == "ok"
+        backend.hold.clear()
+        assert ben.ask("decide_request", TEXT)["status"] == "ok"
 
 
 def test_text_comes_as_it_is_made(client: Client, backend: FakeBackend, settings: GatewaySettings) -> None:

@@ -50,6 +50,17 @@ def test_an_idle_server_is_as_fast_as_its_last_jobs(redis_server: RedisServer, r
     assert ask(redis_server, Load.pace_s) == pytest.approx(0.1)
 
 
+def test_who_has_as_many_jobs_as_its_key_may_waits_for_one_of_them(
+    redis_server: RedisServer, redis_client: redis.Redis
+) -> None:
+    """One in ten of those that end is the key's own; within the bounds that everybody has."""
+    assert ask(redis_server, lambda load: load.key_retry_after_s(0.1)) == 2.0
+    end_jobs(redis_client, 120, ago_s=10)
+    assert ask(redis_server, lambda load: load.key_retry_after_s(0.1)) == pytest.approx(5.0)
+    assert ask(redis_server, lambda load: load.key_retry_after_s(1.0)) == MIN_RETRY_S
+    assert ask(redis_server, lambda load: load.key_retry_after_s(0.001)) == MAX_RETRY_S
+
+
 def test_place_and_eta(redis_server: RedisServer, redis_client: redis.Redis) -> None:
     redis_client.zadd(keys.DEADLINES, {"a": 1, "b": 2, "c": 3})
     assert ask(redis_server, lambda load: load.place("c")) == Place(2, None)

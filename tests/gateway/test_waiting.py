@@ -14,9 +14,10 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from starlette.requests import ClientDisconnect, Request
 
-from photocall.errors import UnknownJob
+from photocall.errors import CodedError, UnknownJob
 from photocall.jobs import JobRecord
 from photocall.records import AsyncRecords
+from photocall_gateway.caller import CALLER, LOCAL, Caller
 from photocall_gateway.draining import Drain
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.tasks import stop
@@ -171,7 +172,7 @@ def request(*messages: dict[str, Any], **headers: str) -> Request:
         raise AssertionError
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    return Request({"type": "http", "method": "GET", "path": "/", "headers": raw}, receive)
+    return Request({"type": "http", "method": "GET", "path": "/", "headers": raw, CALLER: LOCAL}, receive)
 
 
 def test_a_caller_that_leaves_ends_the_work() -> None:
@@ -192,6 +193,19 @@ def test_a_caller_that_leaves_ends_the_work() -> None:
             return 7
 
         assert await while_connected(request(), quick()) == 7
+
+    asyncio.run(run())
+
+
+def test_a_caller_whose_key_is_revoked_waits_no_longer() -> None:
+    async def run() -> None:
+        gone = asyncio.get_running_loop().create_future()
+        waiting = request()
+        waiting.scope[CALLER] = Caller("ann", frozenset({"ask"}), gone)
+        asyncio.get_running_loop().call_later(0.05, gone.set_result, None)
+        with pytest.raises(CodedError) as refused:
+            await while_connected(waiting, asyncio.sleep(60))
+        assert refused.value.code == "bad_key"
 
     asyncio.run(run())
 

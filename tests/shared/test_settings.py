@@ -14,6 +14,7 @@ import pytest
 from photocall.settings import (
     EngineSettings,
     GatewaySettings,
+    KeySettings,
     LocalSettings,
     PrepSettings,
     SettingsError,
@@ -22,7 +23,7 @@ from photocall.settings import (
     table,
 )
 
-ALL = (SharedSettings, GatewaySettings, PrepSettings, EngineSettings, LocalSettings)
+ALL = (SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -74,6 +75,8 @@ def test_values_are_read() -> None:
         (EngineSettings, "PHOTOCALL_ENCODE_BUDGET", "-1"),
         (PrepSettings, "PHOTOCALL_BUDGET", "5000"),
         (LocalSettings, "PHOTOCALL_PREP_WORKERS", "0"),
+        (KeySettings, "PHOTOCALL_KEY_RATE", "10"),
+        (KeySettings, "PHOTOCALL_KEY_CONCURRENCY", "-1"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(cls: type[SharedSettings], variable: str, value: str) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from redis.exceptions import RedisError
 
 from photocall import failpoints
-from photocall.errors import PhotocallError, QueueFull, StoreFull
+from photocall.errors import KeyBusy, PhotocallError, QueueFull, StoreFull
 from photocall.logs import fields
 from photocall.questions import InvalidField
 from photocall_gateway.batches import row_shapes
@@ -73,16 +73,18 @@ class Feeder:
                 return
 
     async def _room(self) -> int:
-        """Rows that the queue still takes. Batches fill half of it, so that others find a place."""
+        """Rows that the queue and the key still take. Batches fill half of either, so that others find a place."""
         policy, owner = self._parts.records.operations.policy, self._book.batch.head.owner
         depth = await self._parts.records.depth()
-        room = min(
-            policy.max_jobs // 2 - depth.get("jobs", 0),
-            policy.max_jobs_per_owner // 2 - depth.get(f"jobs:{owner}", 0),
-        )
-        if room <= 0 and not len(self._flights):
-            await self._book.pause("queue_full")
-        return room
+        jobs, own = depth.get("jobs", 0), depth.get(f"jobs:{owner}", 0)
+        room = {
+            "queue_full": min(policy.max_jobs // 2 - jobs, policy.max_jobs_per_owner // 2 - own),
+            KeyBusy.code: max(1, self._parts.dispatcher.max_jobs_of(owner) // 2) - own,
+        }
+        why = min(room, key=room.__getitem__)
+        if room[why] <= 0 and not len(self._flights):
+            await self._book.pause(why)
+        return room[why]
 
     async def _next(self, limit: int) -> list[tuple[Row, int]]:
         again = self._flights.again
@@ -122,7 +124,7 @@ class Feeder:
         outcomes = await asyncio.gather(*(self._accept(row, tries, asked) for row, tries, asked in read))
         lines, to_prepare, full = [], [], None
         for (row, tries, asked), outcome in zip(read, outcomes, strict=True):
-            if isinstance(outcome, (QueueFull, StoreFull, RedisError, OSError)):
+            if isinstance(outcome, (QueueFull, KeyBusy, StoreFull, RedisError, OSError)):
                 full = outcome
                 self._flights.again.append((row, tries))
             elif isinstance(outcome, Exception):

@@ -52,6 +52,11 @@ class Places:
         owner_tag, _, batch_id = marker.name.partition(".")
         return self._batches / owner_tag / batch_id
 
+    def find(self, batch_id: str) -> Path | None:
+        """The directory of a batch, whoever has it; None where nobody has."""
+        found = (owner / batch_id for owner in self._batches.iterdir() if owner != self.live)
+        return next((directory for directory in found if (directory / LEDGER).exists()), None)
+
     def owners(self) -> list[Path]:
         """Directories of every owner, of files and of batches."""
         found = [*self._files.iterdir(), *(path for path in self._batches.iterdir() if path != self.live)]

@@ -95,6 +95,16 @@ class BatchShelf:
         with self._opened(owner, batch_id) as ledger:
             return ledger.batch()
 
+    def owner_of(self, batch_id: str) -> str | None:
+        """Whose batch this is; None where nobody has it."""
+        if not BATCH_ID.fullmatch(batch_id):
+            return None
+        directory = self._places.find(batch_id)
+        if directory is None:
+            return None
+        with opened(directory) as ledger:
+            return ledger.batch().head.owner
+
     def ask_cancel(self, owner: str, batch_id: str) -> Batch:
         """Raises CodedError `unknown_batch`, or `batch_state` for one that has ended."""
         with self._opened(owner, batch_id) as ledger:

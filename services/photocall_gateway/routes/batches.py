@@ -14,11 +14,13 @@ from photocall.questions import InvalidField
 from photocall_gateway.batches.batch import Batch
 from photocall_gateway.batches.creation import read_new_batch
 from photocall_gateway.body import open_body
+from photocall_gateway.caller import caller_of
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, json_body, operation, query
 from photocall_gateway.events import BatchEvents, last_event_id, sse, sse_response
-from photocall_gateway.listing import read_limit
+from photocall_gateway.listing import KEY, read_limit
 from photocall_gateway.openapi_batches import BATCH_SCHEMAS
 from photocall_gateway.openapi_parts import content, ref
+from photocall_gateway.ownership import batch_owner, listed_owner
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.uploads import MAX_KEY, idempotency_key
@@ -44,11 +46,12 @@ async def create(request: Request) -> Response:
 
 
 async def listing(request: Request) -> Response:
-    """The caller's batches, newest first, a page at a time."""
+    """The caller's batches, newest first, a page at a time; for an admin those of the key that `key` names."""
     query = request.query_params
+    whose = listed_owner(caller_of(request), query.get("key"))
     limit = read_limit(query.get("limit", "20"), MAX_PAGE)
     shelf = services(request).desk.batches
-    found = await asyncio.to_thread(shelf.listing, owner(request), query.get("after"), limit + 1)
+    found = await asyncio.to_thread(shelf.listing, whose, query.get("after"), limit + 1)
     page = found[:limit]
     return JSONResponse(
         {
@@ -64,12 +67,13 @@ async def listing(request: Request) -> Response:
 async def read(request: Request) -> Response:
     """A batch as it stands."""
     s = services(request)
-    return await _response(s, await s.desk.batch(owner(request), request.path_params["batch_id"]))
+    return await _response(s, await s.desk.batch(*await _seen(request, s)))
 
 
 async def cancel(request: Request) -> Response:
     """End a batch early; what is answered by then stays."""
-    found = await services(request).desk.cancel(owner(request), request.path_params["batch_id"])
+    s = services(request)
+    found = await s.desk.cancel(*await _seen(request, s))
     return JSONResponse(found, headers=NOT_STORED)
 
 
@@ -90,9 +94,15 @@ async def retry_failed(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """The batch's events as they come."""
     s = services(request)
-    batch = await s.desk.batch(owner(request), request.path_params["batch_id"])
+    batch = await s.desk.batch(*await _seen(request, s))
     subject = BatchEvents(s.desk, batch.head.owner, batch.head.id)
-    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.leaving(caller_of(request))))
+
+
+async def _seen(request: Request, s: Services) -> tuple[str, str]:
+    """Owner and id of the batch in the path, as far as this caller sees it."""
+    batch_id: str = request.path_params["batch_id"]
+    return await batch_owner(s, batch_id, caller_of(request)), batch_id
 
 
 def _canonical(raw: Mapping[str, Any]) -> bytes:
@@ -134,6 +144,7 @@ ROUTES = [
             parameters=[
                 query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
                 query("after", {"type": "string"}),
+                KEY,
             ],
             error="DecisionsError",
         ),

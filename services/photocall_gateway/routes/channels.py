@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.websockets import WebSocket
 
-from photocall_gateway.auth import OWNER
+from photocall_gateway.caller import caller_of
 from photocall_gateway.channels import Connection
 from photocall_gateway.described import DescribedSocket, operation
 
@@ -12,7 +12,7 @@ from photocall_gateway.described import DescribedSocket, operation
 async def channels(socket: WebSocket) -> None:
     """Serve one connection; who may not have one was refused before this."""
     await socket.accept()
-    await Connection(socket, socket.app.state.services, str(socket.scope[OWNER])).serve()
+    await Connection(socket, socket.app.state.services, caller_of(socket)).serve()
 
 
 ROUTES = [

@@ -10,17 +10,19 @@ from starlette.responses import JSONResponse, Response
 
 from photocall.jobs import JobStatus
 from photocall.questions import InvalidField
+from photocall_gateway.caller import caller_of
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
 from photocall_gateway.job_object import job_object, matches
 from photocall_gateway.job_response import delivery, job_response, place
 from photocall_gateway.job_views import JobView
-from photocall_gateway.listing import read_limit
+from photocall_gateway.listing import KEY, read_limit
 from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
+from photocall_gateway.ownership import listed_owner, own_view, seen_view
 from photocall_gateway.prefer import preferred_wait_s, while_connected
 from photocall_gateway.services import Services, owner, services
-from photocall_gateway.status_reads import own_view, status_response
+from photocall_gateway.status_reads import status_response
 from photocall_gateway.taking import accept_job, take_in
 from photocall_gateway.uploads import MAX_KEY
 from photocall_gateway.waiting import ended, wait_for
@@ -38,7 +40,7 @@ async def read(request: Request) -> Response:
     """The job; with `Prefer: wait=N` once it has ended, or changed from the version in If-None-Match."""
     s = services(request)
     job_id = request.path_params["job_id"]
-    view, queue = await own_view(s, job_id, owner(request))
+    view, queue = await seen_view(s, job_id, caller_of(request))
     tag = request.headers.get("if-none-match")
     wait_s = preferred_wait_s(request, s.settings.max_wait_s)
     headers = {}
@@ -56,28 +58,31 @@ async def read(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Cancel; a job that has ended stays as it is. 202 while whoever works on it is being told."""
     s = services(request)
-    record = await s.records.cancel(await _own(request, s))
+    record = await s.records.cancel(await _seen(request, s))
     return await job_response(s, record, 200 if record.status.terminal else 202, {})
 
 
 async def remove(request: Request) -> Response:
     """Cancel and forget, with the pictures that nothing else needs."""
     s = services(request)
-    await s.records.delete(await _own(request, s), purge=True)
+    job_id = request.path_params["job_id"]
+    await own_view(s, job_id, caller_of(request))
+    await s.records.delete(job_id, purge=True)
     return Response(status_code=204)
 
 
 async def listing(request: Request) -> Response:
-    """The caller's jobs, newest first, a page at a time."""
+    """The caller's jobs, newest first, a page at a time; for an admin those of the key that `key` names."""
     s = services(request)
     query = request.query_params
+    whose = listed_owner(caller_of(request), query.get("key"))
     limit = read_limit(query.get("limit", "20"), MAX_PAGE)
     status = query.get("status")
     if status is not None and status not in set(JobStatus):
         raise InvalidField(("status",), f"Expected one of {', '.join(JobStatus)}", "literal_error")
     wanted = JobStatus(status) if status is not None else None
     metadata = {name[9:-1]: value for name, value in query.items() if re.fullmatch(r"metadata\[.+\]", name)}
-    records = await s.records.list(owner(request), wanted, query.get("after"), limit + 1, metadata)
+    records = await s.records.list(whose, wanted, query.get("after"), limit + 1, metadata)
     page = records[:limit]
     return JSONResponse(
         {
@@ -92,14 +97,14 @@ async def listing(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """The job's events as they come."""
     s = services(request)
-    subject = JobEvents(s.views, await _own(request, s))
-    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
+    subject = JobEvents(s.views, await _seen(request, s))
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.leaving(caller_of(request))))
 
 
-async def _own(request: Request, s: Services) -> str:
-    """The id in the path, of a job of this caller. Raises UnknownJob or JobGone."""
+async def _seen(request: Request, s: Services) -> str:
+    """The id in the path, of a job that this caller sees. Raises UnknownJob or JobGone."""
     job_id: str = request.path_params["job_id"]
-    await own_view(s, job_id, owner(request))
+    await seen_view(s, job_id, caller_of(request))
     return job_id
 
 
@@ -111,6 +116,7 @@ _PAGE = [
     query("status", {"enum": [status.value for status in JobStatus]}),
     query("after", {"type": "string"}, "The id of the last job of the page before."),
     query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 20}),
+    KEY,
     {
         "name": "metadata",
         "in": "query",

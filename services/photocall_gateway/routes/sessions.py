@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from photocall.questions import InvalidField, Json
 from photocall.sessions import SessionRecord
 from photocall_gateway.body import open_body
+from photocall_gateway.caller import caller_of
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import SessionEvents, last_event_id, sse, sse_response
 from photocall_gateway.listing import read_limit
@@ -102,7 +103,7 @@ async def events(request: Request) -> Response:
     s = services(request)
     session = await _own(request, s)
     subject = SessionEvents(s.sessions, session.session_id)
-    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.drain))
+    return sse_response(sse(subject, last_event_id(request), s.events, s.wakes, s.leaving(caller_of(request))))
 
 
 def new_session(raw: Mapping[str, Json], caller: str, s: Services) -> SessionRecord:

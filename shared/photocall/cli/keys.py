@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from photocall.api_keys import SCOPES, KeyFile, KeyFileError
+from redis.exceptions import RedisError
+
+from photocall.api_keys import SCOPES, USUAL_SCOPES, ApiKey, KeyFile, KeyFileError
+from photocall.connections import connect_async
+from photocall.key_limits import BadLimit, KeyLimits
+from photocall.key_uses import KeyUses
+from photocall.local import socket_url
+from photocall.settings import KeySettings, SettingsError
 
 VARIABLE = "PHOTOCALL_API_KEYS"
+NONE = "none"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,28 +29,85 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True)
     create = actions.add_parser("create", help="make a key and print it, once")
     create.add_argument("id", metavar="ID", help="whose it is; what is asked with it belongs to this id")
-    create.add_argument("--scopes", default=",".join(SCOPES), metavar="S,S", help="of " + ", ".join(SCOPES))
-    actions.add_parser("list", help="print ids and scopes")
+    create.add_argument(
+        "--scope",
+        "--scopes",
+        action="append",
+        metavar="S,S",
+        help=f"of {', '.join(SCOPES)}; {','.join(USUAL_SCOPES)} unless said",
+    )
+    limits = "; `none`: no limit, whatever the settings say"
+    create.add_argument("--rate", metavar="N/s", help=f"calls a second (N/min, N/h) (PHOTOCALL_KEY_RATE){limits}")
+    create.add_argument("--burst", metavar="N", help="calls at once, after a pause; the rate's N unless said")
+    create.add_argument("--concurrency", metavar="N", help=f"unfinished jobs (PHOTOCALL_KEY_CONCURRENCY){limits}")
+    actions.add_parser("list", help="print ids, scopes, limits, and when each was last used")
     revoke = actions.add_parser("revoke", help="remove a key")
     revoke.add_argument("id", metavar="ID")
 
 
 def run_keys(options: argparse.Namespace) -> int:
     """0 when done, 2 when it cannot be."""
-    named = options.file or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    try:
+        settings = KeySettings.from_env(os.environ)
+    except SettingsError as error:
+        print(f"photocall keys: {error}", file=sys.stderr)
+        return 2
+    named = options.file.expanduser() if options.file else settings.api_keys
     if named is None:
         print(f"photocall keys: name the file with --file or {VARIABLE}", file=sys.stderr)
         return 2
-    file = KeyFile(named.expanduser())
+    file = KeyFile(named)
     try:
         if options.action == "create":
-            print(file.create(options.id, options.scopes.split(",")))
+            scopes = USUAL_SCOPES if options.scope is None else ",".join(options.scope).split(",")
+            print(file.create(options.id, scopes, _limits(options, settings)))
         elif options.action == "revoke":
             file.revoke(options.id)
         else:
-            for key in file.read():
-                print(f"{key.id} {','.join(scope for scope in SCOPES if scope in key.scopes)}")
-    except (KeyFileError, OSError) as error:
+            _list(file.read(), settings)
+    except (KeyFileError, BadLimit, OSError) as error:
         print(f"photocall keys: {file.path}: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _limits(options: argparse.Namespace, settings: KeySettings) -> KeyLimits:
+    """What was said, and the settings where nothing was. Raises BadLimit."""
+    rate, burst, concurrency = options.rate, options.burst, options.concurrency
+    if rate is None and settings.key_rate:
+        rate, burst = settings.key_rate, burst or (str(settings.key_burst) if settings.key_burst else None)
+    if concurrency is None and settings.key_concurrency:
+        concurrency = str(settings.key_concurrency)
+    return KeyLimits.of(*(None if value == NONE else value for value in (rate, burst, concurrency)))
+
+
+def _list(keys: Sequence[ApiKey], settings: KeySettings) -> None:
+    used = _last_used([key.id for key in keys], settings)
+    rows = [("ID", "SCOPES", "LIMITS", "LAST USED")]
+    rows += [
+        (key.id, ",".join(scope for scope in SCOPES if scope in key.scopes), key.limits.shown or "-", at)
+        for key, at in zip(keys, used, strict=True)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _last_used(ids: Sequence[str], settings: KeySettings) -> list[str]:
+    """To the minute; `?` where the Redis that knows does not answer."""
+    url = settings.redis_url if "PHOTOCALL_REDIS_URL" in os.environ else socket_url(settings.data)
+
+    async def read() -> list[float | None]:
+        client = connect_async(url or settings.redis_url)
+        try:
+            return await KeyUses(client).read(ids)
+        finally:
+            await client.aclose()
+            await client.connection_pool.disconnect()
+
+    try:
+        found = asyncio.run(read())
+    except (RedisError, OSError) as error:
+        print(f"photocall keys: when they were used is not known, Redis does not answer: {error}", file=sys.stderr)
+        return ["?"] * len(ids)
+    return ["never" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}" for at in found]
