@@ -166,6 +166,15 @@ def test_what_does_not_help_is_not_repeated(pauses: list[float], status: int) ->
     assert (refused.value.status, refused.value.code, pauses) == (status, "", [])
 
 
+def test_a_pause_of_more_than_a_minute_is_told_instead_of_made(pauses: list[float]) -> None:
+    """A key with 2 calls an hour slept for half of one."""
+    limited = httpx.Response(429, json={"code": "rate_limited"}, headers={"retry-after": "1800"})
+    client, _ = scripted(limited)
+    with pytest.raises(RequestRefused) as refused:
+        client.submit("s", QUESTIONS)
+    assert (refused.value.code, refused.value.retry_after_s, pauses) == ("rate_limited", 1800.0, [])
+
+
 def test_it_gives_up_in_the_end(pauses: list[float]) -> None:
     client, _ = scripted(*[httpx.Response(503, json={"code": "draining", "detail": "leaving"})] * 5)
     with pytest.raises(RequestRefused, match="503 draining: leaving"):

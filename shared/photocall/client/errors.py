@@ -14,14 +14,18 @@ class RequestRefused(ClientError):
     """The server refused a call. `problem` is its problem document (RFC 9457), `code` says which kind it is.
 
     Routes of files and batches have OpenAI's error instead; it becomes `code`, `detail` and `param` here.
-    `repeated`: an earlier try of the call got no answer, and may have done what this one was refused.
+    `repeated`: an earlier try of the call got no answer, and may have done what this one was refused. `retry_after_s`:
+    when the server would take it, where it said so.
     """
 
-    def __init__(self, status: int, problem: Mapping[str, Any], repeated: bool = False) -> None:
+    def __init__(
+        self, status: int, problem: Mapping[str, Any], repeated: bool = False, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(f"{status} {problem.get('code', '')}: {problem.get('detail', 'no reason given')}")
         self.status = status
         self.problem = dict(problem)
         self.repeated = repeated
+        self.retry_after_s = retry_after_s
 
     @property
     def code(self) -> str:

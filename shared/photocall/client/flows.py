@@ -23,6 +23,7 @@ MAX_TRIES = 5
 MAX_UPLOADS = 2  # of one picture in one call: a server that forgets at once is not argued with
 POLL_S = 20.0  # one long poll; proxies cut longer ones
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 20.0
+LONGEST_PAUSE_S = 60.0  # that a server may ask for: who is sent away for longer is told so instead
 _AGAIN = frozenset({408, 429, 502, 503, 504, 507, 529})
 _UNHEARD = frozenset({0, 502, 504})  # the server may have done what was asked; the others say that it has not
 
@@ -115,10 +116,13 @@ def call(made: Call) -> Flow[Reply]:
         in_progress = reply.status == 409 and _problem(reply).get("code") == "in_progress"
         if not left or not (reply.status == 0 or reply.status in _AGAIN or in_progress):
             break
+        wanted_s = _retry_after_s(reply) or pause_s
+        if wanted_s > LONGEST_PAUSE_S:
+            break
         lost = lost or reply.status in _UNHEARD
-        yield Pause(_retry_after_s(reply) or pause_s)
+        yield Pause(wanted_s)
         pause_s = min(2 * pause_s, LAST_PAUSE_S)
-    raise RequestRefused(reply.status, _problem(reply), lost)
+    raise RequestRefused(reply.status, _problem(reply), lost, _retry_after_s(reply))
 
 
 def submit(
