@@ -6,12 +6,14 @@ A line is `id:sha256`, `id:sha256:scopes` or `id:sha256:scopes:limits`, (`bob:9f
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
 import secrets
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,21 +58,35 @@ class KeyFile:
             raise KeyFileError(f"{owner!r} cannot be an id: letters, digits and . _ @ -, 64 at most")
         if not scopes or not set(scopes) <= set(SCOPES):
             raise KeyFileError(f"scopes are {', '.join(SCOPES)}")
-        lines = self._lines() if self.path.exists() else []
-        if any(key is not None and key.id == owner for _, key in lines):
-            raise KeyFileError(f"there is a key {owner!r}; revoke it first, or take another id")
         made = "pc_" + secrets.token_urlsafe(32)
         parts = (owner, digest_of(made), ",".join(scope for scope in SCOPES if scope in scopes), limits.shown)
-        self._write([*(text for text, _ in lines), ":".join(part for part in parts if part)])
+        with self._alone():
+            lines = self._lines() if self.path.exists() else []
+            if any(key is not None and key.id == owner for _, key in lines):
+                raise KeyFileError(f"there is a key {owner!r}; revoke it first, or take another id")
+            self._write([*(text for text, _ in lines), ":".join(part for part in parts if part)])
         return made
 
     def revoke(self, owner: str) -> None:
         """Remove every key of an id. Raises KeyFileError when there is none."""
-        lines = self._lines()
-        kept = [text for text, key in lines if key is None or key.id != owner]
-        if len(kept) == len(lines):
-            raise KeyFileError(f"there is no key {owner!r}")
-        self._write(kept)
+        with self._alone():
+            lines = self._lines()
+            kept = [text for text, key in lines if key is None or key.id != owner]
+            if len(kept) == len(lines):
+                raise KeyFileError(f"there is no key {owner!r}")
+            self._write(kept)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One change at a time: of two at once the later would take back what the earlier did, a revocation too."""
+        directory = self.path.resolve().parent  # the file is replaced, so it cannot be what is locked
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _lines(self) -> list[tuple[str, ApiKey | None]]:
         """Each line, with the key that it holds."""
@@ -89,7 +105,6 @@ class KeyFile:
 
     def _write(self, lines: list[str]) -> None:
         path = self.path.resolve()  # a link goes on pointing to the file
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".keys-")  # 0600
         try:
             with os.fdopen(descriptor, "w") as out:

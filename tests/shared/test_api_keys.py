@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ def test_an_id_has_one_key(tmp_path: Path) -> None:
         file.create("ann")
     with pytest.raises(KeyFileError, match="no key 'bob'"):
         file.revoke("bob")
+
+
+def test_changes_at_once_all_happen(tmp_path: Path) -> None:
+    """Each wrote back what it had read: keys were lost, and one that was revoked was there again."""
+    path = tmp_path / "keys"
+    for i in range(8):
+        KeyFile(path).create(f"old-{i}")
+    with ThreadPoolExecutor(16) as pool:
+        changes: list[Future[Any]] = [pool.submit(KeyFile(path).revoke, f"old-{i}") for i in range(8)]
+        changes += [pool.submit(KeyFile(path).create, f"new-{i}") for i in range(8)]
+        for change in changes:
+            change.result()
+    assert {key.id for key in KeyFile(path).read()} == {f"new-{i}" for i in range(8)}
 
 
 @pytest.mark.parametrize(
