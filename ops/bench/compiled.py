@@ -51,10 +51,11 @@ class Compiled:
     spilled_bytes: int
     shared_bytes: int
     matrix_instruction: str  # wgmma, mma or none
+    mixed_addresses: int  # of matrix operands; see `mixed_addresses`
 
 
 def main() -> int:
-    """Compile every case once. Exits 1 where one needs more shared memory than there is."""
+    """Compile every case once. Exits 1 where one needs more shared memory than there is, or mixes addresses."""
     head_cases.VOCABULARY = 1024
     triton_overlap.on = True
     seen: set[Compiled] = set()
@@ -65,7 +66,7 @@ def main() -> int:
                     if built not in seen:
                         seen.add(built)
                         print(f"{case.workload:15} {case.shape:32} {built}", flush=True)
-    return 1 if any(built.shared_bytes > SHARED_LIMIT for built in seen) else 0
+    return 1 if any(built.shared_bytes > SHARED_LIMIT or built.mixed_addresses for built in seen) else 0
 
 
 def compile_launches(launch: Callable[[], object]) -> list[Compiled]:
@@ -115,23 +116,46 @@ def _compile(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Comp
     source = ASTSource(kernel, signature=signature, constexprs=constants, attrs=attributes)
     built = triton.compile(source, target=H200, options=options)
     registers, stack = _resources(built.asm["cubin"])
+    mixed = mixed_addresses(_tool(built.asm["cubin"], "nvdisasm", "-c"))
     instruction = next((kind for kind in ("wgmma", "mma") if f"{kind}." in built.asm["ptx"]), "none")
-    return Compiled(kernel.fn.__name__, registers, stack, built.metadata.shared, instruction)
+    return Compiled(kernel.fn.__name__, registers, stack, built.metadata.shared, instruction, mixed)
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
     """Registers of a thread and its bytes of stack, where spilled registers live."""
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        said = subprocess.run(
-            [tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
-        ).stdout
+    said = _tool(cubin, "cuobjdump", "--dump-resource-usage")
     match = re.search(r"REG:(\d+) STACK:(\d+)", said)
     if match is None:
         raise RuntimeError(f"cuobjdump said nothing about registers: {said}")
     return int(match[1]), int(match[2])
+
+
+def mixed_addresses(sass: str) -> int:
+    """How often a 64-bit sum of uniform registers takes one register for both halves.
+
+    ptxas 12.8 compiles the descriptor of a wgmma operand so where two operands share an address in shared memory and
+    differ in their swizzle: the register then holds neither half, and the product reads elsewhere.
+    """
+    lows: dict[str, str] = {}  # carry: the register whose sum made it
+    mixed = 0
+    for line in sass.splitlines():
+        if high := re.search(r"UIADD3\.X UR\d+, (UR\d+), \S+, URZ, (UP\d)", line):
+            mixed += lows.get(high[2]) == high[1]
+        low = re.search(r"UIADD3 UR\d+, (UP\d), (UR\d+), \S+, URZ", line)
+        if written := re.search(r"\bU[A-Z0-9.]+ (UR\d+),", line):
+            lows = {carry: register for carry, register in lows.items() if register != written[1]}
+        if low:
+            lows[low[1]] = low[2]
+    return mixed
+
+
+def _tool(cubin: bytes, name: str, *options: str) -> str:
+    """What one of the tools beside the compiler says of a compiled kernel."""
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

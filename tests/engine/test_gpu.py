@@ -206,6 +206,7 @@ def test_fast_numerics(directory: Path) -> None:
     assert np.abs(found[0] - found[1]).mean() < (0.3 if "experts" in directory.name else 0.08)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # torch says that it is a prototype
 def test_forward_waits_for_nothing(directory: Path) -> None:
     """No call between the batch and its readout synchronises with the device."""
     runner = load(directory)

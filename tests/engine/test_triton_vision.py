@@ -42,9 +42,9 @@ def near(found: torch.Tensor, expected: torch.Tensor, scale: float = 1.0) -> Non
     assert (error <= 2e-5 * scale + relative * expected.double().abs() + relative * scale).all(), error.max()
 
 
-def pictures(*images: PatchImage, shape: PassShape | None = None) -> Pictures:
-    buffers = PictureBuffers(Words(torch.device(DEVICE), 1 << 10), TILE, spare=50)
-    return buffers.fill(images, [0] * len(images), shape or PassShape.exact(images, TILE))
+def pictures(*images: PatchImage, shape: PassShape | None = None, tile: int = TILE) -> Pictures:
+    buffers = PictureBuffers(Words(torch.device(DEVICE), 1 << 10), tile, spare=50)
+    return buffers.fill(images, [0] * len(images), shape or PassShape.exact(images, tile))
 
 
 IMAGES = (random_image(1, 6, 3), random_image(2, 9, 9), random_image(3, 3, 3))  # 18, 81 and 9 patches
@@ -103,6 +103,26 @@ def test_attention_stays_within_each_picture(
     found, expected = (ops.attend(q, k, v, rows, TIGHT, powers=powers) for ops in (OURS, TRUTH))
     near(found[~null], expected[~null])
     assert found.isfinite().all()
+
+
+@pytest.mark.parametrize("dim", [64, 72])
+def test_attention_in_the_tiles_that_serve(dim: int) -> None:
+    """Nothing is clipped, which would hide what is not finite; last blocks of every length, and none."""
+    ours, truth = TritonVision(), ReferenceVision(TritonVision().tile)
+    heads = 16 if ON_GPU else 1
+    grids = [(12, 15), (6, 9)] + [(42, 60), (24, 24), (3, 3), (9, 12)] * ON_GPU
+    rows = pictures(*(random_image(0, *grid) for grid in grids), tile=ours.tile)
+    count = len(rows.x)
+    stacked = draw(count, 3 * heads, dim, dtype=torch.bfloat16)
+    stacked[:, :heads] /= dim**0.5
+    null = torch.ones(count, dtype=torch.bool)
+    for start, end in rows.spans:
+        null[start:end] = False
+    stacked[null, heads:] = torch.nan
+    q, k, v = torch.split(stacked, heads, dim=1)  # slices of wider rows, as `turn` gives them
+    for powers in (False, True):
+        found, expected = (ops.attend(q, k, v, rows, Clip(), powers=powers) for ops in (ours, truth))
+        near(found[~null], expected[~null])
 
 
 def test_a_score_is_never_larger_than_its_layer_may_have() -> None:

@@ -125,11 +125,18 @@ def _walk(
     qt, q_rest, k, v, k_rest, v_rest, at, end, kv_column, peak, total, acc, acc_rest,
     MAIN: tl.constexpr, REST: tl.constexpr, BLOCK_N: tl.constexpr, LOG2E: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """One block of K and V from row `at` on; `LAST`: it may reach past the picture's end."""
-    scores = tl.dot(qt, k.load([at, kv_column]).T, input_precision="ieee")
-    if REST > 0:
-        scores = tl.dot(q_rest, k_rest.load([at, kv_column + MAIN]).T, scores, input_precision="ieee")
+    """One block of K and V from row `at` on; `LAST`: it may reach past the picture's end.
+
+    Both parts of a head are loaded before either is multiplied, so that they lie in places of their own: where they
+    shared one, ptxas 12.8 mixed their addresses (`ops/bench/compiled.py` looks for that).
+    """
     seen = at + tl.arange(0, BLOCK_N) < end
+    kt = k.load([at, kv_column])
+    if REST > 0:
+        kt_rest = k_rest.load([at, kv_column + MAIN])
+    scores = tl.dot(qt, kt.T, input_precision="ieee")
+    if REST > 0:
+        scores = tl.dot(q_rest, kt_rest.T, scores, input_precision="ieee")
     if LAST:
         scores = tl.where(seen[None, :], scores, float("-inf"))
     if LOG2E is None:  # scores are exponents of 2 that need no shift
@@ -142,12 +149,13 @@ def _walk(
         total = tl.fma(total, kept, tl.sum(p, 1))
         acc, acc_rest, peak = acc * kept[:, None], acc_rest * kept[:, None], new
     vt = v.load([at, kv_column])
-    if LAST:
-        vt = tl.where(seen[:, None], vt, 0.0)  # nobody's rows may hold anything, and 0 x NaN is NaN
+    if REST > 0:
+        vt_rest = v_rest.load([at, kv_column + MAIN])
+    if LAST:  # nobody's rows may hold anything, and 0 x NaN is NaN
+        vt = tl.where(seen[:, None], vt, 0.0)
+        if REST > 0:
+            vt_rest = tl.where(seen[:, None], vt_rest, 0.0)
     acc = tl.dot(p.to(vt.dtype), vt, acc, input_precision="ieee")
     if REST > 0:
-        vt = v_rest.load([at, kv_column + MAIN])
-        if LAST:
-            vt = tl.where(seen[:, None], vt, 0.0)
-        acc_rest = tl.dot(p.to(vt.dtype), vt, acc_rest, input_precision="ieee")
+        acc_rest = tl.dot(p.to(vt.dtype), vt_rest, acc_rest, input_precision="ieee")
     return peak, total, acc, acc_rest
