@@ -27,6 +27,9 @@ from photocall_engine.kernels.vision import GateClips
 
 _GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
 _ADD_BLOCK = 1024
+_LINE = 128  # bytes that the L2 cache fetches at once
+ahead = 32768
+"""Bytes of the weight that a program fetches into the L2 cache while the kernel before it still runs; 0: none."""
 
 
 class _End(IntEnum):
@@ -123,14 +126,17 @@ def _multiply(
     block_n = tile.block_n // 2 if end == _End.PAIR else tile.block_n
     tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, block_n) * (plan.splits if apart else 1)
     tma = plan.form == "tma" and descriptor_holds(x) and descriptor_holds(values)
+    line = _LINE // values.element_size()
+    lines = min(ahead // (_LINE * tile.block_n), k // line)
     _product[(min(programs, tiles) if tile.walk != "no" else tiles,)](
         TensorDescriptor.from_tensor(x, [tile.block_m, tile.block_k]) if tma else x,
         TensorDescriptor.from_tensor(values, [block_n, tile.block_k]) if tma else values,
         out, let_through, scale, m, n, k, tiles, x.stride(0), values.stride(0),
         0 if let_through is None else let_through.stride(0), plan.split_k(k) // tile.block_k,
-        *((None,) * 6 if clips is None else (bound for clip in clips for bound in clip)),
+        *((None,) * 6 if clips is None else (bound for clip in clips for bound in clip)), values,
         SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
-        GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
+        GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no", LINE=line,
+        AHEAD=1 << lines.bit_length() - 1 if lines else 0,
         num_warps=tile.warps, num_stages=tile.stages, **overlap(),
     )  # fmt: skip
 
@@ -245,16 +251,32 @@ def _tile(
     tl.store(base + rows.to(tl.int64)[:, None] * n + columns[None, :], total.to(target.dtype.element_ty), mask=cells)
 
 
+@triton.jit
+def _fetch(values, stride, first, count, column, ROWS: tl.constexpr, LINE: tl.constexpr, AHEAD: tl.constexpr):
+    """AHEAD lines of ROWS rows into the L2 cache, without waiting for them."""
+    row = tl.minimum(first + tl.arange(0, ROWS), count - 1).to(tl.int64)
+    place = values + row[:, None] * stride + (column + tl.arange(0, AHEAD) * LINE)[None, :]
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [place], dtype=tl.int32, is_pure=False, pack=1
+    )
+
+
 @triton.jit(do_not_specialize=["m", "tiles", "split_blocks"])
 def _product(
     x, weight, target, other, scale, m, n, k, tiles, x_stride, w_stride, other_stride, split_blocks,
-    gate_low, gate_high, up_low, up_high, low, high,
+    gate_low, gate_high, up_low, up_high, low, high, values,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    LINE: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     if DEPENDENT:
         gdc_launch_dependents()
+        if AHEAD > 0:  # nobody writes weights, so they need not wait
+            split, _, tile_n = _place(tl.program_id(0), m, n, BLOCK_M, BLOCK_N, GROUP_M)
+            column = split * split_blocks * BLOCK_K if APART else 0
+            _fetch(values, w_stride, tile_n * BLOCK_N, n, column, BLOCK_N, LINE, AHEAD)
+            if END == 1:
+                _fetch(values + n.to(tl.int64) * w_stride, w_stride, tile_n * BLOCK_N, n, column, BLOCK_N, LINE, AHEAD)
         gdc_wait()
     if WALKS:
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
