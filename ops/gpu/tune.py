@@ -38,7 +38,8 @@ from photocall_engine.model.config import VisionConfig, parse_config
 Kind: TypeAlias = Literal["product", "pair", "gate"]
 WALKS: tuple[Walk, ...] = ("no", "flat")
 
-FEW_ROWS = (64, 128, 256, 512)  # fewer are padded to 64
+FEWEST_ROWS = 16  # fewer are padded to it
+FEW_ROWS = (FEWEST_ROWS, 64, 128, 256, 512)
 MANY_ROWS = (1024, 2048)
 TOWER_ROWS = (2560, 15360)  # patches of one picture and of six
 FEW_TILES = tuple(
@@ -48,6 +49,14 @@ FEW_TILES = tuple(
         (64, 64, 64, 4, 4), (64, 64, 64, 4, 6), (64, 64, 128, 4, 3), (64, 64, 128, 4, 4), (64, 128, 64, 4, 4),
         (64, 128, 128, 4, 3), (128, 32, 128, 4, 3), (128, 64, 64, 4, 4), (128, 64, 128, 4, 3), (128, 128, 64, 4, 3),
         (128, 128, 64, 4, 4), (128, 128, 128, 8, 3), (256, 64, 64, 8, 4), (128, 256, 64, 8, 4),
+    )
+)  # fmt: skip
+PADDED_TILES = (Tile(64, 64, 64, 4, 4), Tile(64, 32, 128, 4, 5))  # for so few rows, beside those that fit them
+ACROSS_TILES = tuple(
+    Tile(FEWEST_ROWS, n, k, warps=warps, stages=stages, across=True)
+    for n, k, warps, stages in (
+        (64, 64, 4, 6), (64, 64, 4, 8), (64, 128, 4, 3), (64, 128, 4, 5), (64, 128, 4, 8), (128, 64, 4, 4),
+        (128, 64, 4, 6), (128, 64, 4, 9), (128, 128, 4, 3), (128, 128, 4, 5), (128, 64, 8, 6), (256, 64, 8, 4),
     )
 )  # fmt: skip
 MANY_TILES = tuple(
@@ -88,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 when every shape was tried; 1 when not, for want of time or of a plan; 2 without CUDA."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="e4b,31b", help="shapes with commas between")
+    parser.add_argument("--rows", help="these numbers of rows only, with commas between")
     parser.add_argument("--limit", type=float, default=280.0, help="seconds; shapes that are left then are named")
     parser.add_argument("--compilers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes")
     parser.add_argument("--out", type=Path)
@@ -102,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     until = time.monotonic() + options.limit
     found: dict[str, Any] = figures.provenance() | {"uses": [], "left": []}
     wanted = list(dict.fromkeys(use for model in options.models.split(",") for use in uses(model)))
+    if options.rows:
+        rows = tuple(map(int, options.rows.split(",")))
+        wanted = [replace(use, rows=kept) for use in wanted if (kept := tuple(m for m in use.rows if m in rows))]
     compile_all(wanted, options.compilers)
     for use in wanted:
         if time.monotonic() > until:
@@ -218,10 +231,14 @@ def measure(use: Use, clock: Any) -> dict[str, Any]:
 
 def candidates(use: Use, m: int) -> Iterator[tuple[int, Tile]]:
     """Splits and tiles that are worth timing at a number of rows."""
-    tiles = (FEW_TILES if m <= max(FEW_ROWS) else ()) + (MANY_TILES if m >= min(MANY_ROWS) // 4 else ())
-    least = 32 if use.kind == "pair" else 16  # columns, half of them of the gate: fewer take another instruction
+    tiles = (
+        *(ACROSS_TILES if m <= FEWEST_ROWS else ()),
+        *(() if m > max(FEW_ROWS) else FEW_TILES if m > FEWEST_ROWS else PADDED_TILES),
+        *(MANY_TILES if m >= min(MANY_ROWS) // 4 else ()),
+    )
+    halves = 2 if use.kind == "pair" else 1  # columns, half of them of the gate: fewer take another instruction
     for splits, tile in product(use.splits, tiles):
-        if tile.block_n >= least:
+        if tile.block_n >= (64 if tile.across else 16) * halves:
             yield splits, tile
             if splits > 1 and m <= max(FEW_ROWS) and tile.walk == "no":
                 yield splits, replace(tile, apart=True)
@@ -229,7 +246,7 @@ def candidates(use: Use, m: int) -> Iterator[tuple[int, Tile]]:
 
 def compile_all(wanted: Sequence[Use], processes: int) -> None:
     """Fill Triton's cache on the disk from several processes; what cannot be compiled is found out again later."""
-    usual = (FEW_ROWS[0], FEW_ROWS[-1], MANY_ROWS[0], TOWER_ROWS[0])  # these have every tile among them
+    usual = (FEWEST_ROWS, FEW_ROWS[1], FEW_ROWS[-1], MANY_ROWS[0], TOWER_ROWS[0])  # these have every tile among them
     found = {
         (use.kind, splits, tile, m)
         for use in wanted

@@ -24,7 +24,11 @@ from photocall_engine.kernels.triton_matmul import gated, matmul, unfinished
 from photocall_engine.kernels.triton_vision import TritonVision
 from photocall_engine.kernels.vision import Clip
 
-TILES = ((64, Tile(64, 32, 64, 4, 3, apart=True)), (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")))
+TILES = (
+    (16, Tile(16, 128, 64, 4, 3, apart=True, across=True)),
+    (64, Tile(64, 32, 64, 4, 3, apart=True)),
+    (1 << 31, Tile(128, 64, 64, 4, 3, walk="flat")),
+)
 PLAN = MatmulPlan("plain", 2, TILES)
 WHOLE = MatmulPlan("plain", 1, TILES)
 FORM_NAMES: tuple[Form, ...] = ("plain", "tma")
@@ -64,8 +68,10 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(form: Form, dtype: tor
     every = matmul(x, weight, plan)
     for start, count in ((0, 1), (149, 1), (60, 17), (3, 64), (20, 65), (7, 130)):
         assert torch.equal(matmul(x[start : start + count], weight, plan, programs=3), every[start : start + count])
-    apart = matmul(x, weight, replace(plan, tiles=TILES[:1]))
-    assert torch.equal(apart, every)
+    for _, tile in TILES:
+        for apart in (False, True):
+            alone = replace(plan, tiles=((1 << 31, replace(tile, apart=apart)),))
+            assert torch.equal(matmul(x, weight, alone), every)
 
 
 @BOTH
@@ -86,6 +92,8 @@ def test_a_gate_has_the_bits_of_its_product_and_its_gate(form: Form, dtype: torc
         assert torch.equal(gated(x[rows], weight, plan, per_layer[rows, 1]), through[rows])
     with pytest.raises(ValueError, match="one sum"):
         gated(x, weight, replace(plan, splits=2))
+    with pytest.raises(ValueError, match="half of its columns"):
+        gated(x, weight, replace(plan, tiles=((16, Tile(16, 64, 64, 4, 3, across=True)),)))
 
 
 @BOTH
@@ -148,15 +156,18 @@ def test_the_plan_of_a_shape_fixes_its_splits() -> None:
     assert plan_for("some other device", 2560, 10240).form == "plain"
     assert plan_for(H200, 123, 456).form == "tma"
     assert len(fingerprint()) == 16
-    with pytest.raises(ValueError, match="at least 64 rows"):
-        Tile(32, 64, 64, 4, 3)
+    for tile in ((32, 64, 64, 4, 3), (16, 32, 64, 4, 3, "no", False, True)):
+        with pytest.raises(ValueError, match="64 rows at least"):
+            Tile(*tile)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="16 rows at least"):
+        Tile(8, 64, 64, 4, 3, across=True)
     with pytest.raises(ValueError, match="does not divide"):
         Tile(64, 64, 96, 4, 3)
 
 
 def test_a_tile_is_found_for_every_number_of_rows() -> None:
-    few, many = TILES[0][1], TILES[1][1]
-    assert [PLAN.tile(rows) for rows in (1, 64, 65, 1 << 40)] == [few, few, many, many]
+    across, few, many = (tile for _, tile in TILES)
+    assert [PLAN.tile(rows) for rows in (1, 16, 17, 64, 65, 1 << 40)] == [across, across, few, few, many, many]
     for plan in TABLE.values():
         most = [rows for rows, _ in plan.tiles]
         assert most == sorted(most)

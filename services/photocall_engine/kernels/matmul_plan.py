@@ -15,11 +15,13 @@ SPLIT_STEP = 128  # a split begins at a multiple of it, and every block_k divide
 class Tile:
     """The part of the output that one program makes, `block_k` values of K at a time.
 
-    64 rows at least, so that one row takes the same matrix instruction (wgmma m64) as a thousand.
+    The matrix instruction (wgmma m64) has 64 rows at least; x's take them, or where there are few, the weight's.
 
     walk   each tile has a program of its own (no), or as many programs as the device has processors walk the tiles,
            with the next one's loads under way (flat)
     apart  each split has programs of its own, and their sums are added by whoever reads the product
+    across the weight's rows are those of the matrix instruction and x's its columns, so that sixteen rows need not be
+           padded to 64. A product's bits are the same either way (`ops/gpu/tune.py` compares them).
     """
 
     block_m: int
@@ -29,10 +31,13 @@ class Tile:
     stages: int
     walk: Walk = "no"
     apart: bool = False
+    across: bool = False
 
     def __post_init__(self) -> None:
-        if self.block_m < 64:
-            raise ValueError(f"block_m={self.block_m}: a tile has at least 64 rows")
+        if (self.block_n if self.across else self.block_m) < 64:
+            raise ValueError(f"{self}: the matrix instruction has 64 rows at least")
+        if min(self.block_m, self.block_n) < 16:
+            raise ValueError(f"{self}: a block has 16 rows at least")
         if SPLIT_STEP % self.block_k:
             raise ValueError(f"block_k={self.block_k} does not divide {SPLIT_STEP}")
 

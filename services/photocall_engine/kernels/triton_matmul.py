@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
-# ruff: noqa: N803 (constants of a kernel are written in capitals)
+# ruff: noqa: N803, N806 (constants of a kernel are written in capitals)
 """Matrix products whose rows keep their bits whatever the number of rows, in Triton.
 
 K is cut by the plan of the weight's shape (`matmul_table`), each part is summed in ascending order, and the parts are
@@ -124,6 +124,8 @@ def _multiply(
         raise ValueError("matmul takes rows that are contiguous along K")
     tile = plan.tile(m)
     block_n = tile.block_n // 2 if end == _End.PAIR else tile.block_n
+    if tile.across and block_n < 64:
+        raise ValueError(f"{tile}: half of its columns are a gate's, and the matrix instruction has 64 rows at least")
     tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, block_n) * (plan.splits if apart else 1)
     tma = plan.form == "tma" and descriptor_holds(x) and descriptor_holds(values)
     line = _LINE // values.element_size()
@@ -135,8 +137,8 @@ def _multiply(
         0 if let_through is None else let_through.stride(0), plan.split_k(k) // tile.block_k,
         *((None,) * 6 if clips is None else (bound for clip in clips for bound in clip)), values,
         SPLITS=plan.splits, APART=apart, END=int(end), BLOCK_M=tile.block_m, BLOCK_N=block_n, BLOCK_K=tile.block_k,
-        GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no", LINE=line,
-        AHEAD=1 << lines.bit_length() - 1 if lines else 0,
+        GROUP_M=_GROUP_M, TMA=tma, EVEN_K=k % tile.block_k == 0, WALKS=tile.walk != "no",
+        ACROSS=tile.across, LINE=line, AHEAD=1 << lines.bit_length() - 1 if lines else 0,
         num_warps=tile.warps, num_stages=tile.stages, **overlap(),
     )  # fmt: skip
 
@@ -182,6 +184,16 @@ def widened(b, dtype: tl.constexpr):
 
 
 @triton.jit
+def _add_product(a, b, total, ACROSS: tl.constexpr):
+    """total + a @ b^T; `ACROSS`: transposed, total and result are."""
+    if ACROSS:
+        total = tl.dot(widened(b, a.dtype), a.T, total, input_precision="ieee")
+    else:
+        total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
 def _clipped(value, low, high):
     """Within bounds, where there are any."""
     if low is not None:
@@ -201,38 +213,42 @@ def _tile(
     tile, x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride, split_blocks,
     gate_low, gate_high, up_low, up_high, low, high,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr,
+    BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, ACROSS: tl.constexpr,
 ):  # fmt: skip
     split, tile_m, tile_n = _place(tile, m, n, BLOCK_M, BLOCK_N, GROUP_M)
     row, column = tile_m * BLOCK_M, tile_n * BLOCK_N
     last = tl.cdiv(k, BLOCK_K)
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    HIGH: tl.constexpr = BLOCK_N if ACROSS else BLOCK_M
+    WIDE: tl.constexpr = BLOCK_M if ACROSS else BLOCK_N
+    total = tl.zeros((HIGH, WIDE), tl.float32)
+    up = tl.zeros((HIGH, WIDE), tl.float32)
     if END == 1:
         for block in range(last):
             a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = load_block(weight, w_stride, column, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
             c = load_block(weight, w_stride, column + n, 2 * n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
-            up = tl.dot(a, widened(c, a.dtype).T, up, input_precision="ieee")
+            total = _add_product(a, b, total, ACROSS)
+            up = _add_product(a, c, up, ACROSS)
     elif APART:
         for block in range(split * split_blocks, tl.minimum((split + 1) * split_blocks, last)):
             a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
+            total = _add_product(a, b, total, ACROSS)
     elif SPLITS == 1:
         for block in range(last):
             a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
             b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-            total = tl.dot(a, widened(b, a.dtype).T, total, input_precision="ieee")
+            total = _add_product(a, b, total, ACROSS)
     else:
         for part in range(SPLITS):
-            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            acc = tl.zeros((HIGH, WIDE), tl.float32)
             for block in range(part * split_blocks, tl.minimum((part + 1) * split_blocks, last)):
                 a = load_block(x, x_stride, row, m, block, k, BLOCK_M, BLOCK_K, TMA, EVEN_K)
                 b = load_block(weight, w_stride, column, n, block, k, BLOCK_N, BLOCK_K, TMA, EVEN_K)
-                acc = tl.dot(a, widened(b, a.dtype).T, acc, input_precision="ieee")
+                acc = _add_product(a, b, acc, ACROSS)
             total = total + acc
+    if ACROSS:
+        total, up = total.T, up.T
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)
     inside = columns < n
@@ -267,7 +283,7 @@ def _product(
     gate_low, gate_high, up_low, up_high, low, high, values,
     SPLITS: tl.constexpr, APART: tl.constexpr, END: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr, TMA: tl.constexpr, EVEN_K: tl.constexpr, WALKS: tl.constexpr,
-    LINE: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
+    ACROSS: tl.constexpr, LINE: tl.constexpr, AHEAD: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     if DEPENDENT:
         gdc_launch_dependents()
@@ -283,13 +299,13 @@ def _product(
             _tile(
                 tile + tl.zeros((), tl.int32), x, weight, target, other, scale, m, n, k, x_stride, w_stride,
                 other_stride, split_blocks, gate_low, gate_high, up_low, up_high, low, high,
-                SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+                SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K, ACROSS,
             )  # fmt: skip
     else:
         _tile(
             tl.program_id(0), x, weight, target, other, scale, m, n, k, x_stride, w_stride, other_stride,
             split_blocks, gate_low, gate_high, up_low, up_high, low, high,
-            SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K,
+            SPLITS, APART, END, BLOCK_M, BLOCK_N, BLOCK_K, GROUP_M, TMA, EVEN_K, ACROSS,
         )  # fmt: skip
 
 
