@@ -81,7 +81,7 @@ class TorchRunner:
         self.overlaps = weights.device.type == "cuda"
         self.graphs: Graphs | None = None  # by `enable_graphs`
         batch_words = Words(weights.device, _WORDS)
-        room = max_rows + decoder.kernels.row_tile
+        room = max_rows + decoder.kernels.head_tile
         self._picked = torch.zeros(room, dtype=torch.int32, device=weights.device)  # by the last `read`
         self._buffers = RowBuffers(text, self.pools, decoder.kernels, batch_words, self._picked, max_rows, text.window)
         self._asked = Words(weights.device, _WORDS)  # rows and ids of a readout
@@ -261,8 +261,8 @@ class TorchRunner:
             yield
 
     def _padded(self, rows: Ints) -> Ints:
-        """Up to a multiple of the linears' tile; nothing stays nothing."""
-        spare = -len(rows) % self.kernels.row_tile if len(rows) else 0
+        """Up to a multiple of the head's tile; nothing stays nothing."""
+        spare = -len(rows) % self.kernels.head_tile if len(rows) else 0
         return np.pad(rows, (0, spare), mode="edge") if spare else rows
 
     def _ask(self, *rows: Ints, ids: Ints) -> list[torch.Tensor]:

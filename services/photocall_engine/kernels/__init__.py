@@ -40,10 +40,11 @@ class HeadShape:
 
 
 class Kernels(Protocol):
-    """One device's operations. Linear inputs have a multiple of `row_tile` rows."""
+    """One device's operations. Linear inputs have a multiple of `row_tile` rows, those of the head of `head_tile`."""
 
     name: str
     row_tile: int
+    head_tile: int
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, out_dtype: torch.dtype | None = None) -> torch.Tensor:
         """x [R, K] @ weight [N, K]^T, in x's type or `out_dtype`."""

@@ -27,8 +27,9 @@ def plan_for(device: str, n: int, k: int, *, whole: bool = False) -> MatmulPlan:
 def default_plan(n: int, k: int, *, form: Form, whole: bool = False) -> MatmulPlan:
     """Splits until the tiles of one row block fill 132 processors, none shorter than 1,024 values of K."""
     splits = 1 if whole else max(1, min(264 // -(-n // 64), k // 1024, 4))
+    fewest = Tile(16, 128, 64, 4, 6, apart=splits > 1, across=True)
     few = Tile(64, 64, 64, 4, 5, apart=splits > 1)
-    return MatmulPlan(form, splits, ((256, few), (1 << 31, Tile(128, 128, 64, 8, 4, walk="flat"))))
+    return MatmulPlan(form, splits, ((16, fewest), (256, few), (1 << 31, Tile(128, 128, 64, 8, 4, walk="flat"))))
 
 
 def fingerprint() -> str:

@@ -53,7 +53,7 @@ class ReferenceKernels:
     """See `Kernels`. `merged` linears take all rows in one call, else one call per tile; without `narrow`, attention
     has wide query tiles only."""
 
-    row_tile = ROW_TILE
+    row_tile = head_tile = ROW_TILE
 
     def __init__(self, *, merged: bool = True, narrow: bool = True) -> None:
         self.merged = merged

@@ -44,6 +44,7 @@ class TritonKernels:
     """See `Kernels`."""
 
     row_tile: int
+    head_tile: int
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class TritonKernels:
         self._plans: dict[tuple[int, int, bool], MatmulPlan] = {}
         self._device_name, self._processors, place = "cpu", 4, "cpu, interpreted"
         # a tensor descriptor with fewer rows than a tile loads it a third slower: null rows are cheaper
-        self.row_tile = 64 if device.type == "cuda" else 1
+        self.row_tile, self.head_tile = (16, 64) if device.type == "cuda" else (1, 1)
         if device.type == "cuda":
             properties = torch.cuda.get_device_properties(device)
             self._device_name, self._processors = properties.name, properties.multi_processor_count
