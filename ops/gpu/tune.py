@@ -39,7 +39,7 @@ Kind: TypeAlias = Literal["product", "pair", "gate"]
 WALKS: tuple[Walk, ...] = ("no", "flat")
 
 FEWEST_ROWS = 16  # fewer are padded to it
-FEW_ROWS = (FEWEST_ROWS, 64, 128, 256, 512)
+FEW_ROWS = (FEWEST_ROWS, 64, 128, 256, 384, 512)
 MANY_ROWS = (1024, 2048)
 TOWER_ROWS = (2560, 15360)  # patches of one picture and of six
 FEW_TILES = tuple(
@@ -57,6 +57,13 @@ ACROSS_TILES = tuple(
     for n, k, warps, stages in (
         (64, 64, 4, 6), (64, 64, 4, 8), (64, 128, 4, 3), (64, 128, 4, 5), (64, 128, 4, 8), (128, 64, 4, 4),
         (128, 64, 4, 6), (128, 64, 4, 9), (128, 128, 4, 3), (128, 128, 4, 5), (128, 64, 8, 6), (256, 64, 8, 4),
+    )
+)  # fmt: skip
+WIDE_ACROSS_TILES = tuple(
+    Tile(m, n, k, warps=warps, stages=stages, across=True)
+    for m, n, k, warps, stages in (
+        (64, 64, 128, 4, 4), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 64, 64, 4, 4), (128, 128, 64, 4, 3),
+        (128, 128, 64, 4, 4), (128, 128, 64, 8, 4), (256, 128, 64, 8, 3), (256, 128, 64, 8, 4), (128, 256, 64, 8, 3),
     )
 )  # fmt: skip
 MANY_TILES = tuple(
@@ -232,7 +239,7 @@ def measure(use: Use, clock: Any) -> dict[str, Any]:
 def candidates(use: Use, m: int) -> Iterator[tuple[int, Tile]]:
     """Splits and tiles that are worth timing at a number of rows."""
     tiles = (
-        *(ACROSS_TILES if m <= FEWEST_ROWS else ()),
+        *(() if m > max(FEW_ROWS) else ACROSS_TILES if m <= FEWEST_ROWS else WIDE_ACROSS_TILES),
         *(() if m > max(FEW_ROWS) else FEW_TILES if m > FEWEST_ROWS else PADDED_TILES),
         *(MANY_TILES if m >= min(MANY_ROWS) // 4 else ()),
     )

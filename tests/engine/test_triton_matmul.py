@@ -158,7 +158,7 @@ def test_the_plan_of_a_shape_fixes_its_splits() -> None:
     assert len(fingerprint()) == 16
     for tile in ((32, 64, 64, 4, 3), (16, 32, 64, 4, 3, "no", False, True)):
         with pytest.raises(ValueError, match="64 rows at least"):
-            Tile(*tile)  # type: ignore[arg-type]
+            Tile(*tile)
     with pytest.raises(ValueError, match="16 rows at least"):
         Tile(8, 64, 64, 4, 3, across=True)
     with pytest.raises(ValueError, match="does not divide"):
