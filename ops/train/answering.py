@@ -66,6 +66,7 @@ class EngineAnswerer:
         threads: int,
         calibration: Calibration | None = None,
         weights: Literal["bf16", "fp8"] = "bf16",
+        device: str = "cpu",
     ) -> None:
         sizes = plan_pools(read_config(model).text, pages=1024)
         runner = TorchRunner.load(
@@ -76,6 +77,7 @@ class EngineAnswerer:
             soft_capacity=sizes.soft_capacity,
             threads=threads,
             weights=weights,
+            device=device,
         )
         self._prep = ImagePrep(_Limits())
         self._queue = _Queue()
