@@ -121,18 +121,21 @@ class FakeClock:
 
 
 def test_the_tuner_chooses_splits_for_all_rows_and_tiles_that_keep_the_bits() -> None:
-    use = tune.Use("product", 2560, 10240, (1, 64, 1024), (1, 2, 4))
+    use = tune.Use("product", 2560, 10240, (32, 64, 1024), (1, 2, 4))
     found = json.loads(json.dumps(tune.measure(use, FakeClock())))
     assert "out of shared memory" in next(iter(found["failed"].values()))
     plan = tune.choose(found)
     assert plan is not None
     assert plan.splits == 4
-    assert plan.tile(1).block_n == 16  # 32 would be faster, with other bits
+    assert plan.tile(32).block_n == 16  # 32 would be faster, with other bits
     assert plan.tile(64).block_n == plan.tile(9999).block_n == 128
     assert 'MatmulPlan("tma", 4, (' in tune.table([found])
     walked = [one for one in found["tried"] if one["tile"]["walk"] == "flat"]
     assert {tuple(one["us"]) for one in walked} == {("1024",), ()}
     assert "1024: 12.0/10.0" in tune.table([found])
+    fewest = [tile for _, tile in tune.candidates(use, tune.FEWEST_ROWS)]
+    assert {tile.across for tile in fewest} == {False, True}
+    assert all(tile.block_m == tune.FEWEST_ROWS for tile in fewest if tile.across)
 
 
 def test_the_tuner_says_where_nothing_runs() -> None:
