@@ -122,6 +122,16 @@ def test_the_job_of_a_stuck_picture_fails_and_the_next_ones_run(
     assert shop.records.get("good").stage == "running"
 
 
+def test_a_picture_that_takes_too_long_is_refused_by_the_real_decoder() -> None:
+    """Pillow reads fill bytes before a JPEG's marker one by one: 20 MB of them, half a minute."""
+    prep = GuardedPrep(os.environ, WALL_S)
+    data = encoded(scene(), "JPEG")
+    assert prep.prepare(data[:2] + b"\xff" * 1000 + data[2:], 140).patches
+    assert refusal(prep, data[:2] + b"\xff" * (20 * MIB) + data[2:]).reason == "not decoded within 2 s"
+    assert prep.prepare(data, 140).patches
+    prep.close()
+
+
 def test_a_decoder_ends_with_its_worker() -> None:
     before = set(decoders())
     prep = GuardedPrep(os.environ, WALL_S, "tests.prep.planted_decoder")

@@ -70,9 +70,9 @@ def _directory(source: BinaryIO, length: int) -> tuple[int, int]:
         raise NotZipError("it has no end of central directory")
     _, _, _, _, count, size, at, _ = _END.unpack_from(tail, found)
     if _FULL16 in (count,) or _FULL32 in (size, at):
-        source.seek(tail_at + found - _LOCATOR64.size)
+        _seek(source, tail_at + found - _LOCATOR64.size, length)
         _, end_at, _ = _unpack(_LOCATOR64, source, b"PK\x06\x07")
-        source.seek(end_at)
+        _seek(source, end_at, length)
         *_, count, size, at = _unpack(_END64, source, b"PK\x06\x06")
     if at + size > length or count * _ENTRY.size > size:
         raise NotZipError("its central directory reaches past the end of the file")
@@ -85,7 +85,8 @@ def _wide(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, i
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)
         if kind == 1:
-            wide = list(struct.unpack(f"<{length // 8}Q", extra[at + 4 : at + 4 + length // 8 * 8]))
+            told = extra[at + 4 : at + 4 + length]  # shorter than it says, in a damaged entry
+            wide = list(struct.unpack(f"<{len(told) // 8}Q", told[: len(told) // 8 * 8]))
             try:
                 size = wide.pop(0) if size == _FULL32 else size
                 compressed = wide.pop(0) if compressed == _FULL32 else compressed
@@ -94,6 +95,13 @@ def _wide(extra: bytes, size: int, compressed: int, offset: int) -> tuple[int, i
                 raise NotZipError("an entry lacks its 64-bit sizes") from None
         at += 4 + length
     return size, compressed, offset
+
+
+def _seek(source: BinaryIO, at: int, length: int) -> None:
+    """Go to a place that the file names. One outside of it is no error of the disk."""
+    if not 0 <= at <= length:
+        raise NotZipError("its end points outside of the file")
+    source.seek(at)
 
 
 def _plain(mode: int) -> bool:
