@@ -23,7 +23,8 @@ from photocall.logs import fields
 from photocall.settings import without_secrets
 from photocall.supervisor import ends_with
 from photocall.views import PLAIN, View
-from photocall_prep.decoder import Frame, asking, unpacked
+from photocall_prep.decoder import asking, unpacked
+from photocall_prep.decoder.channel import Channel, Frame
 from photocall_prep.prepare import PreparedImage
 from photocall_prep.refusal import ImageRefused
 
@@ -66,6 +67,7 @@ class GuardedPrep:
         ended = ""
         for _ in range(TRIES):
             decoder = self._idle.pop() if self._idle else self._started()
+            decoder.wait_ready()
             try:
                 answer = decoder.ask(asking(data, budget, view), self._wall_s)
             except TimeoutError:
@@ -94,32 +96,40 @@ class _Decoder:
     """A decoder's process. One picture at a time."""
 
     def __init__(self, module: str, environ: Mapping[str, str]) -> None:
-        self._pipe, theirs = socket.socketpair()
+        ours, theirs = socket.socketpair()
+        memory = os.memfd_create("photocall-decoder")
+        self._channel = Channel(ours, memory)
         with theirs:
             self._process = subprocess.Popen(
-                [*ends_with(os.getpid()), sys.executable, "-m", module, str(theirs.fileno())],
+                [*ends_with(os.getpid()), sys.executable, "-m", module, str(theirs.fileno()), str(memory)],
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
+                pass_fds=(theirs.fileno(), memory),
             )
         self._ready = False
 
+    def wait_ready(self) -> None:
+        """Raises DecoderFailed for one that does not start: no picture is to blame for it."""
+        if self._ready:
+            return
+        try:
+            self._channel.receive(0, time.monotonic() + START_S)
+        except (EOFError, OSError, ValueError) as error:
+            raise DecoderFailed(f"it does not start: {self.died()}") from error
+        self._ready = True
+
     def ask(self, frame: Frame, within_s: float) -> Frame:
         """Its answer, in time. Raises TimeoutError, EOFError or OSError when it is gone, and ValueError."""
-        if not self._ready:
-            Frame.receive(self._pipe, _MOST_BYTES, time.monotonic() + START_S)
-            self._ready = True
         until = time.monotonic() + within_s
-        self._pipe.settimeout(within_s)
-        frame.send(self._pipe)
-        return Frame.receive(self._pipe, _MOST_BYTES, until)
+        self._channel.send(frame)
+        return self._channel.receive(_MOST_BYTES, until)
 
     def end(self) -> None:
         """Kill it if it lives."""
         with suppress(ProcessLookupError):
             self._process.kill()
         self._process.wait()
-        self._pipe.close()
+        self._channel.close()
 
     def died(self) -> str:
         """How it ended, or that it had to be."""

@@ -1,4 +1,4 @@
-"""A decoder with defects planted in it, by what the picture's bytes say. `python -m tests.prep.planted_decoder FD`."""
+"""`python -m tests.prep.planted_decoder SOCKET MEMORY`: a decoder with defects, by what the picture's bytes say."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ class Planted(ImagePrep):
 
 
 if __name__ == "__main__":
-    sys.exit(run(os.environ, int(sys.argv[1]), Planted(TestLimits())))
+    sys.exit(run(os.environ, int(sys.argv[1]), int(sys.argv[2]), Planted(TestLimits())))

@@ -105,6 +105,11 @@ def test_what_a_decoder_answers_is_checked(prep: GuardedPrep) -> None:
     assert prep.prepare(PHOTO, 140).patches
 
 
+def test_a_decoder_that_does_not_start_is_no_fault_of_a_picture() -> None:
+    with pytest.raises(DecoderFailed, match="it does not start: status 1"):
+        GuardedPrep(os.environ, WALL_S, "tests.prep.no_such_module").prepare(PHOTO, 140)
+
+
 def test_the_job_of_a_stuck_picture_fails_and_the_next_ones_run(
     redis_client: redis.Redis, tmp_path: Path, prep: GuardedPrep
 ) -> None:

@@ -1,7 +1,7 @@
-"""A decoder's process: pictures in, patches out, over one socket, within a limit of memory. It has no key and no Redis.
+"""A decoder's process: pictures in, patches out, over one channel, within a limit of memory. No key, no Redis.
 
 `guarded_prep.py` starts it, gives it the time it may take, and kills it when that is over: what hangs in a C library
-hears no signal and holds Python's lock, so nothing in the same process could end it. It ends when the socket does.
+hears no signal and holds Python's lock, so nothing in the same process could end it. It ends when the channel does.
 
 The limit is RLIMIT_DATA, set once everything is imported: it counts private memory that can be written, which is what
 a decoder allocates. RLIMIT_AS would count mapped libraries and reserved arenas too, and a look at RSS comes too late
@@ -11,81 +11,35 @@ for a picture that takes a gigabyte in a tenth of a second.
 from __future__ import annotations
 
 import logging
-import os
 import resource
 import signal
 import socket
-import struct
-import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 from photocall.grid import Grid
 from photocall.logs import set_up
 from photocall.settings import PrepSettings
 from photocall.views import View
-from photocall.wire import pack, unpack
+from photocall_prep.decoder.channel import Channel, Frame
 from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.sources import Facts
 
 log = logging.getLogger(__name__)
 
-_FRAME = struct.Struct(">IQ")  # bytes of a msgpack map, and of what follows it
 
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """One question or answer."""
-
-    head: dict[str, Any]
-    body: bytes = b""
-
-    def send(self, to: socket.socket) -> None:
-        """Raises OSError, TimeoutError among them."""
-        head = pack(self.head)
-        to.sendall(_FRAME.pack(len(head), len(self.body)) + head)
-        to.sendall(self.body)
-
-    @classmethod
-    def receive(cls, source: socket.socket, most: int, until: float | None = None) -> Frame:
-        """The next one. `until`: the time.monotonic() at which to have it whole.
-
-        Raises EOFError when the other side is gone, OSError (TimeoutError is one), and ValueError for what is none or
-        has more than `most` bytes.
-        """
-        head_bytes, body_bytes = _FRAME.unpack(_exactly(source, _FRAME.size, until))
-        if head_bytes + body_bytes > most:
-            raise ValueError(f"a frame of {head_bytes + body_bytes} bytes")
-        head = unpack(_exactly(source, head_bytes, until))
-        if not isinstance(head, dict):
-            raise ValueError("a frame without a map")
-        return cls(head, _exactly(source, body_bytes, until))
-
-
-def _exactly(source: socket.socket, size: int, until: float | None) -> bytes:
-    found = bytearray(size)
-    view = memoryview(found)
-    while view:
-        source.settimeout(None if until is None else max(0.001, until - time.monotonic()))
-        count = source.recv_into(view)
-        if not count:
-            raise EOFError
-        view = view[count:]
-    return bytes(found)
-
-
-def serve(pipe: socket.socket, prep: Prep, most: int) -> None:
+def serve(channel: Channel, prep: Prep, most: int) -> None:
     """Say that it is ready, then answer until the other side is gone. `most`: bytes of a picture."""
-    Frame({"ready": os.getpid()}).send(pipe)
+    channel.send(Frame({"ready": True}))
     while True:
         try:
-            asked = Frame.receive(pipe, most)
+            asked = channel.receive(most)
         except EOFError:
             return
-        _answer(prep, asked).send(pipe)
+        channel.send(_answer(prep, asked))
 
 
 def _answer(prep: Prep, asked: Frame) -> Frame:
@@ -125,15 +79,16 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
-def run(environ: Mapping[str, str], descriptor: int, prep: Prep | None = None) -> int:
-    """Serve the socket with this descriptor; 0 when the worker is gone. `prep` is the tests'."""
+def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep | None = None) -> int:
+    """Serve the channel of these descriptors; 0 when the worker is gone. `prep` is the tests'."""
     set_up("decoder")
     warnings.filterwarnings("ignore", category=UserWarning, module="PIL")  # on damaged metadata; damage is handled
-    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the worker, which ends this by closing the socket
+    for number in (signal.SIGINT, signal.SIGTERM):  # meant for the worker, which ends this by closing the channel
         signal.signal(number, signal.SIG_IGN)
     settings = PrepSettings.from_env(environ)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be full of somebody's picture
     resource.setrlimit(resource.RLIMIT_DATA, (settings.decode_bytes, settings.decode_bytes))
-    with socket.socket(fileno=descriptor) as pipe:
-        serve(pipe, prep or ImagePrep(settings, settings.fidelity), settings.max_image_bytes + (1 << 16))
+    channel = Channel(socket.socket(fileno=socket_fd), memory_fd)
+    serve(channel, prep or ImagePrep(settings, settings.fidelity), settings.max_image_bytes)
+    channel.close()
     return 0
