@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from photocall.answers import BoxAnswer
-from photocall_engine.readout import Floats, Letters, Path, Want, softmax
+from photocall.asking import Abstain
+from photocall_engine.doubts import doubted, mass
+from photocall_engine.reading import Floats, Letters, Path, Want, softmax
 from photocall_engine.tokenizer import ChatTokenizer
 
 MARKS = "TBLR"  # top, bottom, left, right
@@ -24,10 +26,16 @@ _DIGITS = "0123456789"
 
 
 class BoxReader:
-    """Edges that would cross are given in order: top is never below bottom, left never right of right."""
+    """Edges that would cross are given in order: top is never below bottom, left never right of right.
 
-    def __init__(self, tokenizer: ChatTokenizer, temperature: float) -> None:
+    With a slot "cannot tell", a model that would end its turn at once sees nothing to put a box around.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, temperature: float, abstain: Abstain | None = None) -> None:
         self._temperature = temperature
+        self._abstain = abstain
+        self._end = tokenizer.end
+        self._label_mass: float | None = None
         self._marks = tuple(tokenizer.single(mark) for mark in MARKS)
         self._digits = tuple(tokenizer.single(digit) for digit in _DIGITS)
         self._read: dict[Path, NDArray[np.float64]] = {}
@@ -37,12 +45,23 @@ class BoxReader:
     def begin(self) -> list[Want]:
         paths = [(mark, *rest) for mark in self._marks for rest in ((), *((digit,) for digit in self._digits))]
         # The question itself must be read, though which edge the model would name first decides nothing.
-        return [Want((), Letters(self._marks)), *(Want(path, Letters(self._digits)) for path in paths)]
+        first = self._marks
+        if self._abstain is not None and self._abstain.cannot_tell:
+            first = (*first, self._end)
+        weighs = self._abstain is not None and self._abstain.label_mass is not None
+        return [Want((), Letters(first, weighs)), *(Want(path, Letters(self._digits)) for path in paths)]
 
     def take(self, path: Path, values: Floats) -> list[Want]:
+        if not path and self._abstain is not None and self._abstain.label_mass is not None:
+            self._label_mass = mass(values)
+            values = values[:-1]
         self._read[path] = softmax(values, self._temperature)
         if len(self._read) == 1 + len(self._marks) * (1 + len(self._digits)):
-            self.answer = box_answer([self._places(mark) for mark in self._marks])
+            answer = box_answer([self._places(mark) for mark in self._marks])
+            begun = self._read[()]
+            slot = float(begun[len(self._marks)]) if len(begun) > len(self._marks) else None
+            best = float(begun[: len(self._marks)].sum())
+            self.answer = doubted(answer, self._abstain, best, slot, self._label_mass)
         return []
 
     def longest(self) -> int:

@@ -10,16 +10,21 @@ from dataclasses import replace
 
 from photocall.answers import refusal
 from photocall.errors import PhotocallError
-from photocall.questions import Box, Number, Question, Text
+from photocall.questions import Box, Choice, Noul, Number, Question, Score, Text
 from photocall_engine.box_reader import BoxReader
 from photocall_engine.calibration import Calibration
 from photocall_engine.digits import NoNumber
 from photocall_engine.edges import EngineRequest
+from photocall_engine.inquiry import Inquiry
 from photocall_engine.limits import Limits
 from photocall_engine.number_tree import NumberReader
+from photocall_engine.one_of_reader import NoText, OneOfReader
+from photocall_engine.orders import in_order, orders_of
+from photocall_engine.pattern_reader import PatternReader, Patterns
 from photocall_engine.prefix_cache import PageKeys, PictureSpan
 from photocall_engine.prompt import RunTooLong, TokenRun, branch_run, prefix_run
-from photocall_engine.readout import LetterReader, Reader, TextReader
+from photocall_engine.reading import Reader
+from photocall_engine.readout import LetterReader, TextReader
 from photocall_engine.sequence import Branch, Request, Sequence
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.transcript import conversation
@@ -67,6 +72,7 @@ class Composer:
         self._limits = limits
         self._root = root
         self._table = table
+        self._patterns = Patterns(tokenizer)
 
     def compose(self, origin: EngineRequest) -> Request:
         """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers.
@@ -91,45 +97,69 @@ class Composer:
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         prefix = Sequence(None, run.ids, spans, self._table())
-        branches: list[Branch] = []
+        inquiries: list[Inquiry] = []
         failures: dict[str, PhotocallError] = {}
         for question in ask.questions:
             try:
-                branches.append(self._branch(origin, question, soft, prefix))
+                inquiries.append(self._inquiry(origin, question, soft, prefix))
             except (PromptTooLong, Unanswerable) as error:
                 failures[question.name] = error
-        if failures and not (branches and ask.by_question):
-            raise max(failures.values(), key=lambda error: error.data.get("tokens", 0))
         refused = {name: refusal(error.code, error.message) for name, error in failures.items()}
-        return Request(origin, prefix, branches, PageKeys(self._root, run.ids, prefix.spans), hold_at, refused)
+        request = Request(origin, prefix, inquiries, PageKeys(self._root, run.ids, prefix.spans), hold_at, refused)
+        if failures and (request.done or not ask.by_question):  # done: what is left comes after what was refused
+            raise max(failures.values(), key=lambda error: error.data.get("tokens", 0))
+        return request
 
-    def _branch(self, origin: EngineRequest, question: Question, soft: dict[str, int], prefix: Sequence) -> Branch:
+    def _inquiry(self, origin: EngineRequest, question: Question, soft: dict[str, int], prefix: Sequence) -> Inquiry:
+        """A question in each order that it may be asked in."""
+        trained = question.type not in self._calibration.untrained
+        if isinstance(question, Choice | Noul | Score) and question.asking.order != "as_given":
+            orders = orders_of(question)
+            asked = [in_order(question, order) for order in orders]
+            branches = [self._branch(origin, q, soft, prefix, question.type, i) for i, q in enumerate(asked)]
+            return Inquiry(question, branches, orders, trained)
+        branch = self._branch(origin, question, soft, prefix, question.type)
+        return Inquiry(branch.question, [branch], trained=trained)
+
+    def _branch(
+        self,
+        origin: EngineRequest,
+        question: Question,
+        soft: dict[str, int],
+        prefix: Sequence,
+        calibrated: str,
+        variant: int = 0,
+    ) -> Branch:
+        most = self._limits.max_tokens
         try:
-            run = branch_run(self._tokenizer, question, soft, self._limits.max_tokens)
+            run = branch_run(self._tokenizer, question, soft, most, question.asking.cannot_tell)
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end, origin.ask.assets), self._table())
         if isinstance(question, Text) and origin.turn is not None:  # a reply may be as long as there is room for it
             room = max(1, self._limits.max_tokens - base.end + 1)
             question = replace(question, max_tokens=min(question.max_tokens, room))
-        reader = self._reader(question)
+        reader = self._reader(question, self._calibration.temperature(calibrated))
         if base.end + reader.longest() > self._limits.max_tokens:
             raise PromptTooLong(base.end + reader.longest(), self._limits.max_tokens)
-        return Branch(question, reader, base, question.type not in self._calibration.untrained)
+        return Branch(question, reader, base, variant)
 
-    def _reader(self, question: Question) -> Reader:
-        if isinstance(question, Text):
-            return TextReader(question, self._tokenizer)
-        temperature = self._calibration.temperature(question.type)
-        if isinstance(question, Number):
-            try:
+    def _reader(self, question: Question, temperature: float) -> Reader:
+        try:
+            if isinstance(question, Text):
+                if question.one_of is not None:
+                    return OneOfReader(question, question.one_of, self._tokenizer)
+                if question.pattern is not None:
+                    return PatternReader(question, self._patterns.matcher(question.pattern), self._tokenizer)
+                return TextReader(question, self._tokenizer)
+            if isinstance(question, Number):
                 return NumberReader(question, self._tokenizer, temperature)
-            except NoNumber as error:
-                loc = ["questions", question.name, question.type]
-                raise Unanswerable(f"question {question.name!r}: {error}", question=question.name, loc=loc) from None
+        except (NoNumber, NoText) as error:
+            loc = ["questions", question.name, question.type]
+            raise Unanswerable(f"question {question.name!r}: {error}", question=question.name, loc=loc) from None
         if isinstance(question, Box):
-            return BoxReader(self._tokenizer, temperature)
-        return LetterReader(question, self._tokenizer.letters, temperature)
+            return BoxReader(self._tokenizer, temperature, question.asking.abstain)
+        return LetterReader(question, self._tokenizer.letters, temperature, question.asking.abstain)
 
     @staticmethod
     def _spans(origin: EngineRequest, run: TokenRun, start: int, assets: Mapping[str, str]) -> tuple[PictureSpan, ...]:

@@ -250,7 +250,7 @@ class Engine:
             answered = request.num_answered
             if answered > request.told:
                 request.told = answered
-                counts = {"answered": answered, "questions": len(request.branches)}
+                counts = {"answered": answered, "questions": len(request.inquiries)}
                 self._outlet.event(request.origin, "progress", counts)
 
     def _finish(self, request: Request, outcome: Outcome) -> None:

@@ -88,7 +88,7 @@ class HeldPrefixes:
         held = self._hold(request, request.hold_at, now + turn.lease_s)
         if held is None:
             notices.append("the prefix is not held: its pages were needed for other work")
-        answers = [branch.reader.answer or {} for branch in request.branches]
+        answers = [inquiry.answer or {} for inquiry in request.inquiries]
         questions = request.origin.ask.questions
         report = {
             "id": turn.session_id,
@@ -97,8 +97,8 @@ class HeldPrefixes:
             "context": self.context,
             "reused": reused,
             "context_capped": any(
-                isinstance(asked, Text) and asked != branch.question
-                for asked, branch in zip(questions, request.branches, strict=True)
+                isinstance(asked, Text) and asked != inquiry.question
+                for asked, inquiry in zip(questions, request.inquiries, strict=True)
             ),
             "batched_prefills": running.batched_prefills,
             "held": None if held is None else {"tokens": held.tokens, "bytes": held.bytes, "until": held.until},

@@ -17,7 +17,8 @@ import numpy as np
 from photocall.answers import NumberAnswer
 from photocall.questions import Number
 from photocall_engine.digits import DIGITS, END, grammar_of
-from photocall_engine.readout import Floats, Logits, Path, Want, softmax
+from photocall_engine.doubts import doubted
+from photocall_engine.reading import Floats, Logits, Path, Want, softmax
 from photocall_engine.tokenizer import ChatTokenizer
 
 MAX_NODES = 64  # expanded per question, the question itself included
@@ -33,6 +34,9 @@ class NumberReader:
 
     def __init__(self, question: Number, tokenizer: ChatTokenizer, temperature: float) -> None:
         self._grammar = grammar_of(question)
+        self._abstain = question.asking.abstain
+        self._no_number = 0.0  # filled when the question itself is read, as is the next
+        self._nothing = 0.0
         self._tokens = {char: tokenizer.single(char) for char in "-." + DIGITS} | {END: tokenizer.end}
         self._chars = {token: char for char, token in self._tokens.items()}
         self._temperature = temperature
@@ -52,15 +56,27 @@ class NumberReader:
         self._round["".join(self._chars[token] for token in path)] = values
         if len(self._round) < len(self._expanding):
             return []
+        if "" in self._expanding:
+            self._begin(self._round[""])
         for text, probability in self._expanding.items():
             self._expand(text, probability, self._round[text])
         self._round, self._expanding = {}, self._next_round()
         if not self._expanding:
-            self.answer = self._answer()
+            slot = self._nothing if self._abstain and self._abstain.cannot_tell else None
+            floor = self._abstain is not None and self._abstain.label_mass is not None
+            label_mass = 1.0 - self._no_number if floor else None
+            self.answer = doubted(self._answer(), self._abstain, 1.0 - self._nothing, slot, label_mass)
         return [Want(tuple(self._tokens[char] for char in text), Logits()) for text in self._expanding]
 
     def longest(self) -> int:
         return 1 + self._grammar.whole + 1 + self._grammar.decimals
+
+    def _begin(self, values: Floats) -> None:
+        """Whether there is a number at all: what of the whole distribution begins none, and whether it is an end."""
+        starts = [self._tokens[char] for char in self._grammar.following("")]
+        everything = softmax(values, 1.0)
+        self._no_number = max(0.0, 1.0 - float(everything[starts].sum()))
+        self._nothing = float(softmax(values[[*starts, self._tokens[END]]], self._temperature)[-1])
 
     def _expand(self, text: str, probability: float, values: Floats) -> None:
         self._num_expanded += 1
@@ -107,6 +123,7 @@ class NumberReader:
             "probabilities": {_key(value): p for value, p in sorted(ranked[:SHOWN])},
             "alternatives": [{"number": _plain(value), "probability": p} for value, p in ranked[1 : 1 + ALTERNATIVES]],
             "interval": _interval(by_value),
+            "no_number": self._no_number,
         }
 
 

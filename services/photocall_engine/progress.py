@@ -66,6 +66,8 @@ class Progress:
             assert branch is not None, "nothing is read at the end of a prefix"
             try:
                 branch.take(part.sequence, value)
+                if branch.done:
+                    request.took(branch)
             except Exception as error:  # a reader's defect is one request's, never its neighbours'
                 request.error = error
             if branch.done or request.error is not None:

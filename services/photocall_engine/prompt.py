@@ -18,6 +18,7 @@ from photocall.questions import Box, Choice, Json, Noul, Number, Question, Score
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
 PROMPT_VERSION = "1"
+CANNOT_TELL = "cannot tell"  # the label of the slot behind the options, where a question has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +53,32 @@ def state_pieces(state: Json, keys: Collection[str]) -> list[Piece]:
     return _merge([*_render(state, AssetKeys(keys), bare=True), "\n"])
 
 
-def question_pieces(question: Question, keys: Collection[str]) -> list[Piece]:
-    """Everything of one question that the model reads, from the line break before it to the last word of the user."""
+def question_pieces(question: Question, keys: Collection[str], cannot_tell: bool = False) -> list[Piece]:
+    """Everything of one question that the model reads, from the line break before it to the last word of the user.
+
+    `cannot_tell` adds one more lettered line behind the options of a choice, a yes-no or a scale, for what the picture
+    does not show. Numbers, texts and boxes need no such line: there the answer is an end of the turn at once.
+    """
     assets = AssetKeys(keys)
+    slot = int(cannot_tell)
     lines: list[list[Piece]] = []
     if question.instructions is not None:
         lines.append(_render(question.instructions, assets, bare=True))
     if isinstance(question, Choice):
-        codes = option_codes(len(question.options))
+        codes = option_codes(len(question.options) + slot)
         lines += [
-            _option(code, o.label, o.description, assets) for code, o in zip(codes, question.options, strict=True)
+            _option(code, o.label, o.description, assets) for code, o in zip(codes, question.options, strict=False)
         ]
+        lines += [_option(codes[-1], CANNOT_TELL, None, assets)] * slot
         lines.append(["Answer with one letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
     elif isinstance(question, Noul):
         lines += [_option("A", "yes", question.true, assets), _option("B", "no", question.false, assets)]
+        lines += [_option("C", CANNOT_TELL, None, assets)] * slot
         lines.append(["Answer with one letter."])
     elif isinstance(question, Score):
-        codes = option_codes(len(question.levels))
-        lines += [_option(code, None, level, assets) for code, level in zip(codes, question.levels, strict=True)]
+        codes = option_codes(len(question.levels) + slot)
+        lines += [_option(code, None, level, assets) for code, level in zip(codes, question.levels, strict=False)]
+        lines += [_option(codes[-1], CANNOT_TELL, None, assets)] * slot
         lines.append(["Answer with the level's letter." if len(codes) <= len(LETTERS) else "Answer with two letters."])
     elif isinstance(question, Number):
         unit = f" in {question.unit}" if question.unit else ""
@@ -113,10 +122,15 @@ def content_run(tokenizer: ChatTokenizer, state: Json, soft: Mapping[str, int], 
 
 
 def branch_run(
-    tokenizer: ChatTokenizer, question: Question, soft: Mapping[str, int], most: int | None = None
+    tokenizer: ChatTokenizer,
+    question: Question,
+    soft: Mapping[str, int],
+    most: int | None = None,
+    cannot_tell: bool = False,
 ) -> TokenRun:
     """Token ids of one branch, from the question to the place where the answer starts; `most` as for the prefix."""
-    return _tokenize(tokenizer, question_pieces(question, soft.keys()), soft, most, after=tokenizer.marks.footer)
+    pieces = question_pieces(question, soft.keys(), cannot_tell)
+    return _tokenize(tokenizer, pieces, soft, most, after=tokenizer.marks.footer)
 
 
 def _tokenize(

@@ -1,87 +1,56 @@
-"""From logits to answers: one reader per question, fed with what the model says at the ends of its sequences.
+"""From logits to answers: lettered options and free texts, fed with what the model says at the ends of sequences.
 
 A reader says which sequences it wants read and turns the values into the answer that the wire carries. It knows token
-ids and probabilities, but neither pages nor batches; what it asks for never depends on the order in which values come.
+ids and probabilities, but neither pages nor batches. Numbers, boxes and bound texts have files of their own.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from photocall.answers import ChoiceAnswer, NoulAnswer, ScoreAnswer, TextAnswer
-from photocall.questions import Choice, Json, Noul, Score, Text
+from photocall.asking import Abstain
+from photocall.questions import Choice, Json, Noul, Score, Text, num_options
 from photocall_engine.detokenizer import Detokenizer
+from photocall_engine.doubts import doubted, mass, without_slot
 from photocall_engine.prompt import option_codes
+from photocall_engine.reading import Floats as Floats
+from photocall_engine.reading import Greedy as Greedy
+from photocall_engine.reading import Letters as Letters
+from photocall_engine.reading import Logits as Logits
+from photocall_engine.reading import Path as Path
+from photocall_engine.reading import Read as Read
+from photocall_engine.reading import Reader as Reader
+from photocall_engine.reading import Want as Want
+from photocall_engine.reading import softmax as softmax
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
-Floats: TypeAlias = NDArray[np.float32]
-Path: TypeAlias = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Letters:
-    """Read the logits of these token ids only."""
-
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Logits:
-    """Read the logits of the whole vocabulary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Greedy:
-    """Read the likeliest token that may be said, and its log probability: [token id, log probability]."""
-
-
-Read: TypeAlias = Letters | Logits | Greedy
 _GREEDY = Greedy()
 
 
-class Want(NamedTuple):
-    """Read the question followed by `path`. `extends`: the sequence just read grows by the path's last token."""
-
-    path: Path
-    read: Read
-    extends: bool = False
-
-
-class Reader(Protocol):
-    """What one question wants from the model, and in the end its answer."""
-
-    answer: Mapping[str, Any] | None  # set by the last `take`, see photocall/answers.py
-    output_tokens: int  # tokens the answer was made of, counted as the wire's usage counts them
-
-    def begin(self) -> list[Want]:
-        """The first wants; the question itself, path (), is among them."""
-
-    def take(self, path: Path, values: Floats) -> list[Want]:
-        """What was read at `path`; further wants, or `answer` is set once nothing is missing."""
-
-    def longest(self) -> int:
-        """Tokens behind the question that a sequence can grow to."""
-
-
-def softmax(logits: Floats, temperature: float) -> NDArray[np.float64]:
-    """Probabilities at a temperature; float64, so that they sum to 1 far below 1e-6."""
-    scaled = logits.astype(np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
-    return np.asarray(weights / weights.sum())
-
-
 class LetterReader:
-    """Probabilities of lettered options: one letter each up to 26, else P(first) x P(second | first)."""
+    """Probabilities of lettered options: one letter each up to 26, else P(first) x P(second | first).
 
-    def __init__(self, question: Choice | Noul | Score, letters: Sequence[int], temperature: float) -> None:
+    With a slot "cannot tell" it is one option more, behind the others.
+    """
+
+    def __init__(
+        self,
+        question: Choice | Noul | Score,
+        letters: Sequence[int],
+        temperature: float,
+        abstain: Abstain | None = None,
+    ) -> None:
         self._question = question
         self._temperature = temperature
-        count = _num_options(question)
+        self._abstain = abstain
+        self._weighs = abstain is not None and abstain.label_mass is not None
+        count = num_options(question) + (abstain is not None and abstain.cannot_tell)
         codes = option_codes(count)
         self.answer: Mapping[str, Any] | None = None
         self.output_tokens = len(codes[0])
@@ -92,30 +61,54 @@ class LetterReader:
             self._wants = {(): letters[: len(groups)]}
             self._wants |= {(first,): letters[: len(group)] for first, group in zip(letters, groups, strict=False)}
         self._read: dict[Path, NDArray[np.float64]] = {}
+        self._masses: dict[Path, float] = {}
 
     def begin(self) -> list[Want]:
-        return [Want(path, Letters(tuple(ids))) for path, ids in self._wants.items()]
+        return [Want(path, Letters(tuple(ids), self._weighs)) for path, ids in self._wants.items()]
 
     def take(self, path: Path, values: Floats) -> list[Want]:
-        self._read[path] = softmax(values, self._temperature)
+        if self._weighs:
+            self._masses[path] = mass(values)
+        self._read[path] = softmax(values[: len(self._wants[path])], self._temperature)
         if len(self._read) == len(self._wants):
-            self.answer = letter_answer(self._question, self._probabilities())
+            self.answer = letter_answer(self._question, self.probabilities(), self._abstain, self.label_mass())
         return []
 
     def longest(self) -> int:
         return self.output_tokens - 1
 
-    def _probabilities(self) -> list[float]:
+    def probabilities(self) -> list[float]:
+        """Of each option as it was asked, and of the slot behind them; once everything is read."""
         first = self._read[()]
         seconds = [self._read[path] for path in self._wants if path]
         parts = [p * second for p, second in zip(first, seconds, strict=True)] if seconds else [first]
         return [float(p) for p in np.concatenate(parts)]
 
+    def label_mass(self) -> float | None:
+        """Of the codes, both letters counted; None where it was not asked for."""
+        if not self._weighs:
+            return None
+        firsts = self._read[()]
+        seconds = [self._masses[path] for path in self._wants if path]
+        of_seconds = float(firsts @ np.asarray(seconds)) if seconds else 1.0
+        return self._masses[()] * of_seconds
+
 
 def letter_answer(
-    question: Choice | Noul | Score, probabilities: Sequence[float]
-) -> NoulAnswer | ScoreAnswer | ChoiceAnswer:
-    """The wire's answer to a lettered question, given the probability of each option in the caller's order."""
+    question: Choice | Noul | Score,
+    probabilities: Sequence[float],
+    abstain: Abstain | None = None,
+    label_mass: float | None = None,
+) -> Mapping[str, Any]:
+    """The wire's answer, given the probability of each option in the caller's order, a slot's behind them."""
+    slot = None
+    best = max(probabilities[: num_options(question)])
+    if len(probabilities) > num_options(question):
+        probabilities, slot = without_slot(probabilities)
+    return doubted(_answer(question, probabilities), abstain, best, slot, label_mass)
+
+
+def _answer(question: Choice | Noul | Score, probabilities: Sequence[float]) -> NoulAnswer | ScoreAnswer | ChoiceAnswer:
     if isinstance(question, Noul):
         return {"type": "noul", "noul": probabilities[0]}
     if isinstance(question, Score):
@@ -158,6 +151,7 @@ class TextReader:
 
     def __init__(self, question: Text, tokenizer: ChatTokenizer) -> None:
         self._max_tokens = question.max_tokens
+        self._abstain = question.asking.abstain
         self._end = tokenizer.end
         self._logprob = 0.0
         self.answer: Mapping[str, Any] | None = None
@@ -186,12 +180,17 @@ class TextReader:
                 "logprob": self._logprob,
                 "truncated": truncated,
             }
-            self.answer = answer
+            self.answer = self._doubted(answer, tokens)
             return []
         return [Want(tokens, _GREEDY, extends=True)]
 
     def longest(self) -> int:
         return self._max_tokens - 1
+
+    def _doubted(self, answer: TextAnswer, tokens: Path) -> Mapping[str, Any]:
+        """A turn that ended at once says that there is no answer; how probable that was is known only then."""
+        slot = math.exp(self._logprob) if self._abstain and self._abstain.cannot_tell and not tokens else None
+        return doubted(answer, self._abstain, 0.0, slot)
 
     @property
     def text(self) -> str:
@@ -202,12 +201,6 @@ class TextReader:
         """(offset, text) by which it has grown since the last call; None if it has not."""
         offset, self._told = self._told, max(self._told, len(self.text))
         return (offset, self.text[offset:]) if self._told > offset else None
-
-
-def _num_options(question: Choice | Noul | Score) -> int:
-    if isinstance(question, Choice):
-        return len(question.options)
-    return len(question.levels) if isinstance(question, Score) else 2
 
 
 def _legend(level: Json, index: int) -> Json:

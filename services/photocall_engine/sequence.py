@@ -1,8 +1,6 @@
-"""A request as the scheduler sees it: one prefix, and a question branch or more behind it.
+"""A request as the scheduler sees it: one prefix, and the questions behind it, each with a branch or more.
 
-A `Sequence` is a run of own tokens behind its parent's: the prefix stands on nothing, a question on the prefix, a fork
-(a second letter, a beginning of a number) on its question. Where a parent's last page is only partly filled, each child
-has a private copy of it. This file holds state and says what is left to do; who runs is the scheduler's to decide.
+It holds state and says what is left to do; who runs is the scheduler's to decide.
 """
 
 from __future__ import annotations
@@ -12,170 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from photocall.answers import Refusal
-from photocall.questions import Question
+from photocall_engine.branch import Branch as Branch
+from photocall_engine.branch import Sequence as Sequence
 from photocall_engine.edges import EngineRequest
+from photocall_engine.inquiry import Inquiry
 from photocall_engine.prefix_cache import CHECKPOINT_EVERY, PageKeys, PictureSpan
-from photocall_engine.readout import Floats, Path, Read, Reader
 from photocall_engine.rows import PAGE_SIZE
 from photocall_engine.runner import PatchImage
-from photocall_engine.window import BlockTable
-
-
-class Sequence:
-    """Own tokens at positions [start, end) behind the parent's, of which the first `computed` have their K/V.
-
-    The tokens behind the first `known` are being picked on the device: one while a step is planned, and never more than
-    two. Rows can be planned for them, and nothing else.
-    """
-
-    def __init__(
-        self,
-        parent: Sequence | None,
-        tokens: tuple[int, ...],
-        spans: tuple[PictureSpan, ...],
-        table: BlockTable,
-        path: Path = (),
-        read: Read | None = None,
-    ) -> None:
-        self.parent = parent
-        self.start = parent.end if parent else 0
-        self.tokens = list(tokens)
-        self.spans = spans  # at positions of the whole sequence
-        self.table = table
-        self.path = path  # tokens behind the question, for its reader
-        self.read = read  # what to read at the last token; None: nothing (any more)
-        self.computed = 0
-        self.known = len(self.tokens)
-        self.pick = -1  # of a last token that is not known: which of the picks of the step under way it is
-        self.question_end = self.end - len(path)  # position behind the question itself
-        self.tail_source: int | None = None  # cached page that this one's last page starts as; held until copied
-
-    @property
-    def end(self) -> int:
-        """Position behind the last token."""
-        return self.start + len(self.tokens)
-
-    @property
-    def position(self) -> int:
-        """Position of the next row."""
-        return self.start + self.computed
-
-    @property
-    def remaining(self) -> int:
-        """Own tokens without K/V."""
-        return len(self.tokens) - self.computed
-
-    @property
-    def decoding(self) -> bool:
-        """Whether there is something of an answer behind the question, be it known or not."""
-        return self.end > self.question_end
-
-    @property
-    def held_pages(self) -> list[int]:
-        """Every page that it reads or will copy."""
-        return self.table.pages if self.tail_source is None else [*self.table.pages, self.tail_source]
-
-    @property
-    def live(self) -> bool:
-        """Whether it holds pages."""
-        return bool(self.table.pages)
-
-    def expect(self, pick: int) -> None:
-        """It goes on behind what is read at its end now, before the token is known."""
-        self.tokens.append(0)
-        self.pick = pick
-
-    def extend(self, path: Path, read: Read) -> None:
-        """One decoded token more, the last of `path`, whether its place was expected or not."""
-        if self.known < len(self.tokens):
-            self.tokens[self.known] = path[-1]
-        else:
-            self.tokens.append(path[-1])
-        self.known += 1
-        self.path = path
-        self.read = read
-
-    def release_tail_source(self) -> None:
-        """It is copied, or will not be."""
-        if self.tail_source is not None:
-            self.table.unhold(self.tail_source)
-            self.tail_source = None
-
-    def forget_expected(self) -> None:
-        """The steps that would have picked them do not count."""
-        del self.tokens[self.known :]
-
-    def chunk(self, limit: int, bidirectional: bool) -> int:
-        """Rows of the next chunk, at most `limit`; 0 if the next picture does not fit in.
-
-        Where picture rows see to the end of their picture, a chunk never ends inside one.
-        """
-        end = min(self.end, self.position + limit)
-        if bidirectional:
-            end = next((span.start for span in self.spans if span.start < end < span.end), end)
-        return max(0, end - self.position)
-
-
-class Branch:
-    """One question under way: its sequence, the forks on it, and the reader they feed."""
-
-    def __init__(self, question: Question, reader: Reader, base: Sequence, trained: bool = True) -> None:
-        self.question = question
-        self.trained = trained  # whether the model was, for questions of this type
-        self.reader = reader
-        self.base = base
-        self.forks: list[Sequence] = []
-        for want in reader.begin():
-            if want.path:
-                self._fork(want.path, want.read)
-            else:
-                base.read = want.read
-
-    @property
-    def done(self) -> bool:
-        """Whether the answer is there."""
-        return self.reader.answer is not None
-
-    @property
-    def begun(self) -> bool:
-        """Whether the question itself has been read."""
-        return self.base.read is None or bool(self.base.path)
-
-    def answer(self) -> Mapping[str, Any]:
-        """The wire's answer; once `done`."""
-        assert self.reader.answer is not None, "read to its end"
-        return self.reader.answer if self.trained else {**self.reader.answer, "answer_status": "untrained"}
-
-    def pending(self) -> list[Sequence]:
-        """Sequences that still need rows, parents first."""
-        if self.done:
-            return []
-        base = self.base
-        if base.remaining and (base.read is not None or self.forks):
-            return [base, *self.forks]
-        return [fork for fork in self.forks if fork.remaining]
-
-    def expect(self, sequence: Sequence, pick: int) -> None:
-        """A token is being picked at the end of this sequence: unless the answer ends with it, the text goes on."""
-        if sequence.end - sequence.question_end < self.reader.longest():
-            sequence.expect(pick)
-
-    def take(self, sequence: Sequence, values: Floats) -> None:
-        """What was read at the end of one of this branch's sequences; those no longer needed give up their pages."""
-        sequence.read = None
-        for want in self.reader.take(sequence.path, values):
-            if want.extends:
-                sequence.extend(want.path, want.read)
-            else:
-                self._fork(want.path, want.read)
-        if sequence is not self.base:
-            self.forks.remove(sequence)
-            sequence.table.release()
-        if self.done:
-            self.base.table.release()
-
-    def _fork(self, path: Path, read: Read) -> None:
-        self.forks.append(Sequence(self.base, path, (), self.base.table.sibling(), path, read))
 
 
 @dataclass(slots=True)
@@ -208,22 +49,24 @@ class Request:
         self,
         origin: EngineRequest,
         prefix: Sequence,
-        branches: list[Branch],
+        inquiries: list[Inquiry],
         keys: PageKeys,
         hold_at: int | None = None,
         refused: Mapping[str, Refusal] | None = None,
     ) -> None:
         self.origin = origin
         self.prefix = prefix
-        self.branches = branches
+        self.inquiries = inquiries
+        self.branches = [branch for inquiry in inquiries for branch in inquiry.branches]
         self.keys = keys
         self.hold_at = hold_at  # where the prefix ends that its session holds afterwards; None: no turn
         self.refused = refused or {}  # by name: the questions that have no branch, since nothing could answer them
+        self._asks = {branch: inquiry for inquiry in inquiries for branch in inquiry.branches}
+        for name, answer in self.refused.items():
+            self._tell_followers(name, answer)
         self.times = Times()
         self.usage = Usage()
         self.prefix_key = keys.at(prefix.end)
-        self.input_tokens = len(prefix.tokens) + sum(len(branch.base.tokens) for branch in branches)
-        self.image_tokens = sum(span.end - span.start for sequence in self.sequences() for span in sequence.spans)
         self.order = -1  # of the first admission
         self.rank = (True, -1)  # seniority, filled by `admit`: class, then order
         self.failures = 0  # steps that raised while it took part
@@ -240,12 +83,41 @@ class Request:
         return self.origin.job_id
 
     @property
+    def input_tokens(self) -> int:
+        """Of the state and of every question asked, in each of its orders."""
+        return len(self.prefix.tokens) + sum(branch.question_tokens for branch in self.branches if branch.counts)
+
+    @property
+    def image_tokens(self) -> int:
+        """Those of them that stand for pictures."""
+        asked = [self.prefix, *(branch.base for branch in self.branches if branch.counts)]
+        return sum(span.end - span.start for sequence in asked for span in sequence.spans)
+
+    @property
     def done(self) -> bool:
-        return all(branch.done for branch in self.branches)
+        return self.num_answered == len(self.inquiries)
 
     @property
     def num_answered(self) -> int:
-        return sum([branch.reader.answer is not None for branch in self.branches])
+        return sum([inquiry.answer is not None for inquiry in self.inquiries])
+
+    def took(self, branch: Branch) -> None:
+        """A branch is done: its question may be answered by it, and others then be asked, or not."""
+        inquiry = self._asks[branch]
+        inquiry.took()
+        if inquiry.answer is not None:
+            self._tell_followers(inquiry.question.name, inquiry.answer)
+
+    def _tell_followers(self, name: str, answer: Mapping[str, Any]) -> None:
+        told = [(name, answer)]
+        while told:
+            name, answer = told.pop()
+            for follower in self.inquiries:
+                after = follower.question.asking.after
+                if after is not None and after.question == name:
+                    follower.follow(name, answer)
+                    if follower.answer is not None:
+                        told.append((follower.question.name, follower.answer))
 
     def sequences(self) -> Iterator[Sequence]:
         """Every sequence, parents first."""
@@ -282,11 +154,11 @@ class Request:
 
     def body(self, model: str) -> dict[str, Any]:
         """The response body, once every question is answered."""
-        found = {**{branch.question.name: branch.answer() for branch in self.branches}, **self.refused}
+        found = {inquiry.question.name: inquiry.answer for inquiry in self.inquiries} | dict(self.refused)
         answers = {question.name: found[question.name] for question in self.origin.ask.questions}
         usage = {
             "input_tokens": self.input_tokens,
-            "output_tokens": sum(branch.reader.output_tokens for branch in self.branches),
+            "output_tokens": sum(branch.reader.output_tokens for branch in self.branches if branch.counts),
             "image_tokens": self.image_tokens,
             **asdict(self.usage),
         }

@@ -74,6 +74,10 @@ class ChatTokenizer:
         """The same; a token by itself is remembered."""
         return self._decode_token(ids[0]) if len(ids) == 1 else self.decode(ids)
 
+    def serialized(self) -> str:
+        """All of it, as `tokenizer.json` has it."""
+        return str(self._special.to_str())
+
     def sayable(self) -> NDArray[np.bool_]:
         """[vocab_size] which ids an answer's text may hold: all but control tokens, of which only `end`."""
         allowed = np.ones(self.vocab_size, dtype=np.bool_)

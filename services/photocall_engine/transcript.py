@@ -13,7 +13,7 @@ from typing import Any
 
 from photocall.asks import Ask
 from photocall.errors import PhotocallError
-from photocall.questions import Choice, Json, Noul, Question, Score
+from photocall.questions import Choice, Json, Noul, Question, Score, num_options
 from photocall_engine.prompt import ImageSpan, RunTooLong, TokenRun, branch_run, content_run, option_codes
 from photocall_engine.tokenizer import ChatTokenizer
 
@@ -29,7 +29,7 @@ class Exchange:
     """A turn that was answered: what was asked, and what the model is shown to have said to each question."""
 
     ask: Ask
-    said: tuple[str, ...]
+    said: tuple[str | None, ...]  # None: not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TurnEnd:
     """What an answered turn leaves behind. `said` is None for one that leaves nothing in the transcript."""
 
     report: dict[str, Any]
-    said: tuple[str, ...] | None
+    said: tuple[str | None, ...] | None
     tokens: int  # of the prefix now held; 0: nothing
     held_bytes: int
     lease_s: float
@@ -64,17 +64,24 @@ class Conversation:
     hold_at: int
 
 
-def said(question: Question, answer: Mapping[str, Any]) -> str:
-    """What the model is shown to have answered, in the words in which it was asked to."""
-    if isinstance(question, Choice):
-        labels = [option.label for option in question.options]
-        return option_codes(len(labels))[labels.index(answer["choice"])]
-    if isinstance(question, Noul):
-        return "A" if answer["noul"] >= 0.5 else "B"
-    if isinstance(question, Score):
+def said(question: Question, answer: Mapping[str, Any]) -> str | None:
+    """What the model is shown to have answered, in the words in which it was asked to; None: it was not asked."""
+    if answer["type"] == "not_asked":
+        return None
+    slot = question.asking.cannot_tell
+    silent = slot and answer.get("answer_status") == "abstained"
+    if isinstance(question, Choice | Noul | Score):
+        codes = option_codes(num_options(question) + slot)
+        if silent:
+            return codes[-1]
+        if isinstance(question, Noul):
+            return "A" if answer["noul"] >= 0.5 else "B"
+        if isinstance(question, Choice):
+            labels = [option.label for option in question.options]
+            return codes[labels.index(answer["choice"])]
         probabilities = [answer["probabilities"][str(i)] for i in range(len(question.levels))]
-        return option_codes(len(probabilities))[probabilities.index(max(probabilities))]
-    return str(answer.get(answer["type"], ""))
+        return codes[probabilities.index(max(probabilities))]
+    return "" if silent else str(answer.get(answer["type"], ""))
 
 
 def conversation(
@@ -97,7 +104,9 @@ def conversation(
         if exchange.ask.state is not None:
             made.add_run(content_run(tokenizer, exchange.ask.state, soft, most), assets)
         for question, answer in zip(exchange.ask.questions, exchange.said, strict=True):
-            made.add_run(branch_run(tokenizer, question, soft, most), assets)
+            if answer is None:
+                continue
+            made.add_run(branch_run(tokenizer, question, soft, most, question.asking.cannot_tell), assets)
             made.add((*tokenizer.encode(answer), *between))
     kept = len(made.ids)
     if ask.state is not None:

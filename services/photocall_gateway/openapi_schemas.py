@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import get_args
 
 from photocall.answers import Answer
+from photocall.asking import ORDERS
 from photocall.errors import TABLE
 from photocall.grid import BUDGETS
 from photocall.jobs import JobStatus
-from photocall.questions import DEFAULT_TEXT_TOKENS, MAX_OPTIONS, MAX_QUESTIONS, MAX_TEXT_TOKENS
+from photocall.questions import (
+    DEFAULT_TEXT_TOKENS,
+    MAX_ONE_OF_CHARS,
+    MAX_OPTIONS,
+    MAX_PATTERN_CHARS,
+    MAX_QUESTIONS,
+    MAX_TEXT_TOKENS,
+)
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
@@ -20,8 +28,32 @@ _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
 _INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
 
 
+_ORDER: Schema = {
+    "enum": [*ORDERS, None],
+    "description": "`debias` asks in every turn of the options and averages, `auto` only where the first is close.",
+}
+_ABSTAIN: Schema = {
+    "oneOf": [
+        {"type": ["boolean", "null"]},
+        {
+            **obj(cannot_tell={"type": "boolean"}, label_mass={"type": ["number", "null"], "minimum": 0, "maximum": 1}),
+            "additionalProperties": False,
+        },
+    ],
+    "description": "When an answer is `abstained`; true is the slot `cannot_tell` alone.",
+}
+_AFTER: Schema = {
+    "oneOf": [
+        obj(("question", "equals"), question={"type": "string"}, equals={"type": ["string", "number", "boolean"]}),
+        {"type": "null"},
+    ],
+    "description": "Asked only when that question of the request has this answer.",
+}
+
+
 def _question(kind: str, required: tuple[str, ...] = (), **fields: Schema) -> Schema:
-    return obj(("type", *required), type={"const": kind}, instructions=_INSTRUCTIONS, **fields)
+    asked = {"instructions": _INSTRUCTIONS, **fields, "abstain": _ABSTAIN, "after": _AFTER}
+    return obj(("type", *required), type={"const": kind}, **asked)
 
 
 _OPTIONS: Schema = {
@@ -78,15 +110,35 @@ SCHEMAS: dict[str, Schema] = {
         "oneOf": [ref("Choice"), ref("Noul"), ref("Score"), ref("Number"), ref("Text"), ref("Box")],
         "description": "`predicate` is taken as `noul`.",
     },
-    "Choice": _question("choice", ("criteria",), criteria=_OPTIONS),
+    "Choice": _question("choice", ("criteria",), criteria=_OPTIONS, order=_ORDER),
     "Noul": _question(
-        "noul", criteria={"type": ["object", "null"], "properties": {"true": _CONTENT, "false": _CONTENT}}
+        "noul",
+        criteria={"type": ["object", "null"], "properties": {"true": _CONTENT, "false": _CONTENT}},
+        order=_ORDER,
     ),
-    "Score": _question("score", ("criteria",), criteria=_LEVELS),
+    "Score": _question("score", ("criteria",), criteria=_LEVELS, order=_ORDER),
     "Number": _question(
         "number", ("instructions",), min=_NUMBER, max=_NUMBER, step=_NUMBER, unit={"type": ["string", "null"]}
     ),
-    "Text": _question("text", ("instructions",), max_tokens=_TOKENS),
+    "Text": _question(
+        "text",
+        ("instructions",),
+        max_tokens=_TOKENS,
+        one_of={
+            "type": ["array", "null"],
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": MAX_OPTIONS,
+            "uniqueItems": True,
+            "description": f"The only texts to answer with, of {MAX_ONE_OF_CHARS} characters in all.",
+        },
+        pattern={
+            "type": ["string", "null"],
+            "minLength": 1,
+            "maxLength": MAX_PATTERN_CHARS,
+            "description": "Instead: a regular expression (Rust's `regex`) that the whole text matches.",
+        },
+    ),
     "Box": _question("box"),
     "Asset": obj(
         type={"const": "image"},
@@ -110,6 +162,8 @@ SCHEMAS: dict[str, Schema] = {
         ("state", "questions"),
         **_REQUEST_FIELDS,
         priority={"enum": ["interactive", "batch"], "default": "interactive"},
+        order={**_ORDER, "description": "For all questions that say nothing else."},
+        abstain={**_ABSTAIN, "description": "For all questions that say nothing else."},
         budget={"enum": [*BUDGETS, None], "description": "Soft tokens of each picture; more shows more of it."},
         deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
         metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},

@@ -12,18 +12,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from photocall.addresses import BadUrl, parse_url
+from photocall.asking import PLAIN, Asking, parse_abstain, parse_order
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
 from photocall.grid import BUDGETS
 from photocall.jobs import Webhook
-from photocall.questions import Box, InvalidField, Json, Loc, Question, parse_questions
+from photocall.question_parsing import parse_questions
+from photocall.questions import Box, InvalidField, Json, Loc, Question
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture, Remote
 
-_NOT_YET = ("order", "calibration")  # fields of a native job that change its answer
+_NOT_YET = ("calibration",)  # fields of a native job that change its answer
 MAX_METADATA = 16
 
 
@@ -170,7 +172,7 @@ def _request(
     state = None if stateless and raw.get("state") is None else _state(raw)
     if "questions" not in raw:
         raise InvalidField(("questions",), "Field required", "missing")
-    questions = parse_questions(raw["questions"])
+    questions = parse_questions(raw["questions"], _for_all(raw) if native else PLAIN)
     state, in_state = without_parts(state, limits.max_image_bytes)
     check_length(Ask(model, state, questions), limits)
     assets = read_assets(raw.get("assets"), parts, limits.max_image_bytes, name_parts=native)
@@ -184,6 +186,11 @@ def _request(
             if isinstance(question, Box):
                 raise InvalidField(("questions", question.name, "box"), "A box needs a picture", "missing")
     return checked(model, state, questions, pictures, limits, by_question=native and not stateless)
+
+
+def _for_all(raw: Mapping[str, Json]) -> Asking:
+    """How all questions are asked that do not say it themselves."""
+    return Asking(parse_order(raw.get("order"), ()) or "as_given", parse_abstain(raw.get("abstain"), ()))
 
 
 def _state(raw: Mapping[str, Json]) -> Json:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from typing import Any
 
+from photocall.asking import Asking
 from photocall.questions import Box, Choice, Json, Noul, Number, Option, Question, Score, Text
 
 
@@ -42,7 +43,7 @@ class Ask:
 
     def to_content(self) -> dict[str, Any]:
         """A map that msgpack can carry. State and questions travel as JSON text: JSON's integers have no bound."""
-        questions = [{"type": q.type, **asdict(q)} for q in self.questions]
+        questions = [_fields(question) for question in self.questions]
         body = json.dumps({"state": self.state, "questions": questions}, ensure_ascii=False, separators=(",", ":"))
         how = {"by_question": self.by_question, "budget": self.budget}
         return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
@@ -120,8 +121,20 @@ def _strings(value: Json) -> Iterator[str]:
             waiting.extend(item)
 
 
+def _fields(question: Question) -> dict[str, Any]:
+    """A question as JSON. What only some questions have is left out where it is not: requests without it stay as
+    they were, in length and in hash."""
+    fields = {"type": question.type, **asdict(question)}
+    fields["asking"] = question.asking.to_content()
+    return {name: value for name, value in fields.items() if value is not None or name not in _SELDOM}
+
+
+_SELDOM = ("asking", "one_of", "pattern")
+
+
 def _question(fields: dict[str, Any]) -> Question:
     kind = fields.pop("type")
+    fields["asking"] = Asking.from_content(fields.get("asking"))
     match kind:
         case "choice":
             options = tuple(Option(**option) for option in fields.pop("options"))
@@ -129,11 +142,13 @@ def _question(fields: dict[str, Any]) -> Question:
         case "noul":
             return Noul(**fields)
         case "score":
-            return Score(fields["name"], fields["instructions"], tuple(fields["levels"]))
+            levels = tuple(fields.pop("levels"))
+            return Score(**fields, levels=levels)
         case "number":
             return Number(**fields)
         case "text":
-            return Text(**fields)
+            one_of = fields.pop("one_of", None)
+            return Text(**fields, one_of=None if one_of is None else tuple(one_of))
         case "box":
             return Box(**fields)
     raise ValueError(f"unknown question type {kind!r} in a stored ask")

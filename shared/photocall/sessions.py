@@ -85,7 +85,7 @@ class Remembered:
     turn: int
     job_id: str
     ask: dict[str, Any]  # the content of an Ask
-    said: list[str]
+    said: list[str | None]  # None: a question that was not asked
     images: list[dict[str, Any]]
 
     def pack(self) -> bytes:

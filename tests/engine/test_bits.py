@@ -8,6 +8,7 @@ What is compared are the values every reader got (letter logits, whole rows of l
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 from transformers import Gemma4Config, Gemma4ForConditionalGeneration
 
+from photocall.asking import Abstain, After, Asking
 from photocall.questions import Noul, Number, Question, Score, Text
 from photocall_engine.edges import Cancelled, Refused
 from photocall_engine.readout import Floats
@@ -30,6 +32,7 @@ from tests.engine.harness import NUM_TOKENS, PICTURE_MARKS, Bench, choice, pictu
 
 MINI = Path(__file__).parents[2] / "models" / "mini"
 KINDS = {"dense": DENSE, "etype": ETYPE}
+UNSURE = Abstain(cannot_tell=True, label_mass=0.1)
 Bits = dict[tuple[str, tuple[int, ...]], bytes]  # by question and path
 
 STATE = {"rules": "Look at both and answer for what is on the left. ", "left": "img-1", "right": "img-2"}
@@ -40,6 +43,13 @@ QUESTIONS: tuple[Question, ...] = (
     Score("s", "How sure?", ("not", "somewhat", "very")),
     Number("k", "How many?", 0, 40, 1),
     Text("t", "What is it?", 6),
+    replace(choice("d", "red", "green", "blue"), asking=Asking("debias", UNSURE)),
+    replace(choice("m", "red", "green", "blue"), asking=Asking(abstain=Abstain(label_mass=0.1))),
+    replace(choice("a", "red", "green"), asking=Asking("auto", after=After("f", True))),
+    Noul("f", "Is it so?", asking=Asking("debias")),
+    Number("v", "How many?", 0, 9, 1, asking=Asking(abstain=UNSURE)),
+    Text("o", "What is it?", one_of=("a cat", "a car", "a dog")),
+    Text("p", "What is it?", 5, pattern="[a-f]{3}[0-9]?", asking=Asking(abstain=UNSURE)),
 )
 
 
@@ -88,7 +98,8 @@ class Recorded:
             for part, value in zip(step.readers, values, strict=True):
                 assert part.branch is not None
                 if part.awaited:
-                    key = part.branch.question.name, part.sequence.path
+                    name, variant = part.branch.question.name, part.branch.variant
+                    key = f"{name}#{variant}" if variant else name, part.sequence.path
                     self.bits.setdefault(part.request.job_id, {})[key] = value.tobytes()
             return account(step, values, now)
 
@@ -110,7 +121,8 @@ def alone(checkpoint: Path) -> Bits:
     made.ask("job")
     made.bench.run()
     bits = made.bits["job"]
-    assert {name for name, _ in bits} == {"c", "n", "s", "k", "t"}
+    assert {name for name, _ in bits} >= {"c", "n", "s", "k", "t", "d", "d#1", "d#2", "m", "f", "f#1", "v", "o", "p"}
+    assert bits["m", ()][: len(bits["c", ()])] == bits["c", ()], "weighed beside the rest, letters keep their bits"
     letters = [np.frombuffer(bits[name, ()], dtype=np.float32) for name in ("c", "n", "s")]
     assert all(values.std() > 1e-3 for values in letters), "logits that are all equal would prove nothing"
     return bits

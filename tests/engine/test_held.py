@@ -101,6 +101,8 @@ def test_what_the_model_reads_of_earlier_turns(tokenizer: ChatTokenizer) -> None
     text = tokenizer._special.decode(composed.prefix.tokens, skip_special_tokens=False)
     [exchange] = talk.history
     yes, colour = exchange.said
+    assert yes is not None
+    assert colour is not None
     assert yes in "AB"
     assert colour in "AB"
     user, model = "<|turn>user\n", "<turn|>\n<|turn>model"

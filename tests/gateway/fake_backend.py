@@ -209,7 +209,7 @@ class FakeBackend:
 
     def _left(self, ask: Ask, record: JobRecord) -> TurnLeft:
         """What an engine says of a turn that was answered."""
-        said = ["A"] * len(ask.questions)
+        said: list[str | None] = ["A"] * len(ask.questions)
         entry = Remembered(record.turn, record.job_id, ask.to_content(), said, record.prepared).pack()
         holding = Holding("fake", 100 * record.turn, 4096 * record.turn, 30.0, time.time() + 30.0)
         first = record.turn == 1

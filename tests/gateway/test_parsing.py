@@ -244,12 +244,13 @@ def test_options_of_a_native_job() -> None:
         ({"metadata": {"a": "x" * 513}}, ("metadata", "a")),
         ({"metadata": {str(i): "" for i in range(17)}}, ("metadata",)),
         ({"webhook": "https://x"}, ("webhook",)),
-        ({"order": "debias"}, ("order",)),
+        ({"order": "shuffled"}, ("order",)),
+        ({"abstain": {"floor": 0.5}}, ("abstain", "floor")),
         ({"calibration": "cal_1"}, ("calibration",)),
         *(({"budget": budget}, ("budget",)) for budget in (0, 100, "140", 140.0, True, [140])),
         *(
             ({"questions": {"q": {**QUESTION["q"], name: value}}}, ("questions", "q", name))
-            for name, value in (("budget", 140), ("order", "debias"), ("calibration", "cal_1"))
+            for name, value in (("budget", 140), ("calibration", "cal_1"))
         ),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from photocall.question_parsing import parse_questions
 from photocall.questions import (
     MAX_QUESTIONS,
     Choice,
@@ -16,7 +17,6 @@ from photocall.questions import (
     Question,
     Score,
     Text,
-    parse_questions,
 )
 
 
