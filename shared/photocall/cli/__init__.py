@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from photocall.cli import keys
+from photocall.cli import keys, review
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +22,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verify.add_argument("directory", metavar="DIR", help="checkpoint directory")
     verify.add_argument("--tolerance", metavar="X", help="largest difference of a logit that passes")
     keys.add_arguments(commands.add_parser("keys", help="make, list and revoke API keys"))
+    review.add_arguments(commands.add_parser("review", help="a batch's answers for people to look at"))
     options = parser.parse_args(arguments)
+    if options.command == "review":
+        return review.run_review(options)
     if options.command == "keys":
         return keys.run_keys(options)
     if options.command == "settings":

@@ -1,0 +1,42 @@
+"""`photocall review RESULTS`: the answers of a batch that a person should look at, for Label Studio or as CSV."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from photocall.review import BELOW, CONFIG, doubtful, label_studio, write_csv
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What may stand behind `photocall review`."""
+    parser.add_argument("results", type=Path, nargs="?", metavar="RESULTS", help="the output file of a batch")
+    parser.add_argument("--input", type=Path, metavar="FILE", help="its input file: for the words and the pictures")
+    parser.add_argument("--format", choices=("label-studio", "csv"), default="label-studio")
+    parser.add_argument("--below", type=float, default=BELOW, metavar="P", help=f"confidence to look below ({BELOW})")
+    parser.add_argument("--server", default="http://127.0.0.1:8080", metavar="URL", help="that keeps the pictures")
+    parser.add_argument("--config", action="store_true", help="print Label Studio's labeling configuration instead")
+
+
+def run_review(options: argparse.Namespace) -> int:
+    """0 when done, 2 when it cannot be. What is written goes to standard output."""
+    if options.config:
+        sys.stdout.write(CONFIG)
+        return 0
+    if options.results is None:
+        print("photocall review: name the output file of a batch", file=sys.stderr)
+        return 2
+    try:
+        inputs = options.input.read_text(encoding="utf-8").splitlines() if options.input else []
+        with options.results.open(encoding="utf-8") as results:
+            queue = doubtful(results, inputs, options.server.rstrip("/"), options.below)
+    except (OSError, ValueError) as error:
+        print(f"photocall review: {error}", file=sys.stderr)
+        return 2
+    if options.format == "csv":
+        write_csv(queue, sys.stdout)
+    else:
+        sys.stdout.write(json.dumps(label_studio(queue), ensure_ascii=False, indent=1) + "\n")
+    return 0
