@@ -45,7 +45,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(checkpoint: Path, question: Question) -> tuple[dict[str, Any], EngineRequest, Bench]:
     """What the engine says to a question about a picture."""
     runner = TorchRunner.load(checkpoint, num_pages=600, sliding_pages=599, max_rows=2048, soft_capacity=512, threads=1)
-    temperatures = dict.fromkeys(("choice", "score", "box"), TEMPERATURE)
+    temperatures = dict.fromkeys(("choice", "score", "number", "box"), TEMPERATURE)
     made = Bench(runner, ChatTokenizer(checkpoint), Calibration(temperatures), token_budget=512)
     asked = made.ask("job", {"photo": "img"}, question, images={"img": picture(1)})
     made.run()
