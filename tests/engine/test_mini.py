@@ -12,7 +12,7 @@ import torch
 from transformers import Gemma4ForConditionalGeneration
 
 from ops.train.answering import EngineAnswerer
-from photocall.questions import parse_questions
+from photocall.question_parsing import parse_questions
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import random_image, reference_pixels
