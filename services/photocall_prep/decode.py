@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -19,9 +20,11 @@ from PIL import UnidentifiedImageError
 from photocall.formats import FORMATS, picture_format, what_it_is
 from photocall.views import PLAIN, View
 from photocall_prep.colour import WHITE, ColourRefused
+from photocall_prep.ico import icon_picture
+from photocall_prep.pdf_source import PdfSource
 from photocall_prep.pillow_source import PillowSource
 from photocall_prep.refusal import ImageRefused, Limits
-from photocall_prep.sources import Facts, Loaded, Source
+from photocall_prep.sources import Facts, Loaded, Renamed, Source
 
 # What the decoders raise on damaged files: the picture is refused, the process goes on.
 _DAMAGE = (
@@ -74,8 +77,24 @@ def open_picture(data: bytes, limits: Limits, view: View = PLAIN, background: st
     Raises ImageRefused.
     """
     name = checked_format(data, limits)
+    if view.dpi is not None and name != "PDF":
+        raise ImageRefused(
+            "image_view_unsupported", f"dpi is for pages of a PDF, and this is a {name} with its own pixels"
+        )
     with _refusing(name):
-        return OpenPicture(PillowSource(data, name, limits, view, background))
+        return OpenPicture(_source(data, name, limits, view, background))
+
+
+def _source(data: bytes, name: str, limits: Limits, view: View, background: str) -> Source:
+    if name == "PDF":
+        return PdfSource(data, limits, view, background)
+    if name == "ICO":
+        found = icon_picture(data, view.frame, limits)
+        alone = PillowSource(
+            found.data, "PNG" if found.is_png else "ICO", limits, replace(view, frame=None), background
+        )
+        return Renamed(alone, "ICO", found.frame, found.count)
+    return PillowSource(data, name, limits, view, background)
 
 
 def checked_format(data: bytes, limits: Limits) -> str:

@@ -22,8 +22,12 @@ def check_frames(image: Image.Image, limits: Limits) -> int | None:
     return frames
 
 
-def go_to(image: Image.Image, frame: int, limits: Limits) -> None:
-    """Raises ImageRefused for a frame that is not there or too far away, and what Pillow raises on damage."""
+def go_to(image: Image.Image, frame: int, frames: int | None, limits: Limits) -> None:
+    """`frames`: as check_frames says. Raises ImageRefused for a frame that is not there or too far away, and what
+    Pillow raises on damage.
+    """
+    if frames is not None and frame >= frames:
+        raise no_such_frame(frame, frames)
     if frame >= limits.max_frames:
         raise ImageRefused("image_too_large", f"frame {frame}; at most {limits.max_frames} frames are accepted")
     width, height = image.size
@@ -35,5 +39,10 @@ def go_to(image: Image.Image, frame: int, limits: Limits) -> None:
     try:
         image.seek(frame)
     except EOFError:
-        last = image.tell()
-        raise ImageRefused("image_frame_missing", f"frame {frame} was asked for; the last one is {last}") from None
+        raise no_such_frame(frame) from None
+
+
+def no_such_frame(frame: int, frames: int | None = None) -> ImageRefused:
+    """The refusal of a frame behind the last; `frames` is how many there are, where it is known."""
+    there = "the file ends before it" if frames is None else f"the file has {frames}"
+    return ImageRefused("image_view_unsupported", f"frame {frame} (from 0) or page {frame + 1} was asked for; {there}")

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import io
 
-from PIL import Image
+import pillow_heif
+from PIL import AvifImagePlugin, Image
 
 from photocall.views import View
 from photocall_prep.colour import to_rgb
 from photocall_prep.frames import check_frames, go_to
+from photocall_prep.png_chunks import PngChunks
 from photocall_prep.refusal import ImageRefused, Limits
 from photocall_prep.sources import Facts, Loaded
+from photocall_prep.stated_colours import stated
 from photocall_prep.turning import known
 
 # The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
 Image.MAX_IMAGE_PIXELS = None
+# A worker prepares one picture at a time on one core; a codec that takes all of them starves its neighbours.
+AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+pillow_heif.register_heif_opener(decode_threads=1, thumbnails=False, depth_images=False, aux_images=False)
 
 _JPEGS = ("JPEG", "MPO")
-_TURNED_BY_PILLOW = ("TIFF",)
+_TURNED_BY_THEIR_DECODERS = ("TIFF", "HEIF")
 _TIFF_TILE_SIDES = (322, 323)
 _JPEG_SCAN = b"\xff\xda"  # cannot occur inside a scan: there 0xff is followed by 0x00 or a restart mark
 _SCANS_OF_THE_LARGEST = 16  # progressive files have about ten; smaller pictures may have more
 _ORIENTATION = 0x0112
+_RAW_EXIF = "Raw profile type exif"  # how ImageMagick writes it
 
 
 class PillowSource:
@@ -29,21 +36,23 @@ class PillowSource:
 
     def __init__(self, data: bytes, name: str, limits: Limits, view: View, background: str) -> None:
         self._background = view.background or background
+        self._chunks = PngChunks.read(data) if name == "PNG" else None
+        self._data = data
         self._file = io.BytesIO(data)
         self._image = Image.open(self._file, formats=(name,))
         try:
             frames = check_frames(self._image, limits)
             _check_header(self._image, data, limits)
             if view.frame:
-                go_to(self._image, view.frame, limits)
+                go_to(self._image, view.frame, frames, limits)
                 _check_header(self._image, data, limits)
-            orientation = _orientation(self._image)
+            orientation = _orientation(self._image, self._chunks)
             self._facts = Facts(
                 format=self._image.format or name,  # a JPEG of several pictures is an MPO
                 mode=self._image.mode,
                 size=self._image.size,
                 orientation=orientation,
-                turn=1 if name in _TURNED_BY_PILLOW else orientation,
+                turn=1 if name in _TURNED_BY_THEIR_DECODERS else orientation,
                 frame=view.frame or 0,
                 frames=frames,
             )
@@ -63,7 +72,7 @@ class PillowSource:
             drafted = self._image.draft(None, at_least)
             covers = None if drafted is None else (drafted[1][2], drafted[1][3])
         self._image.load()
-        rgb, steps = to_rgb(self._image, self._background)
+        rgb, steps = to_rgb(self._image, self._background, stated(self._image, self._data, self._chunks))
         return Loaded(rgb, steps, covers)
 
     def close(self) -> None:
@@ -94,10 +103,18 @@ def _tag(image: Image.Image, tag: int, default: int) -> int:
     return int(value[0] if isinstance(value, tuple) else value)
 
 
-def _orientation(image: Image.Image) -> int:
+def _orientation(image: Image.Image, chunks: PngChunks | None) -> int:
     try:
+        if chunks is not None:  # asked for its EXIF, Pillow would decode a PNG: the chunk may stand behind the pixels
+            exif = Image.Exif()
+            exif.load(chunks.exif or b"")
+            if chunks.exif is None and _RAW_EXIF in image.info:
+                exif = image.getexif()
+            return known(exif.get(_ORIENTATION, 1))
         if image.format == "TIFF":
             return known(_tag(image, _ORIENTATION, 1))
+        if image.format == "HEIF":  # its EXIF was set to 1
+            return known(image.info.get("original_orientation"))
         return known(image.getexif().get(_ORIENTATION, 1))
     except Exception:  # whatever is wrong with an EXIF block, it does not make the pixels unreadable
         return 1

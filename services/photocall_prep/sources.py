@@ -5,7 +5,7 @@ What every kind of file offers, and what comes out of it. Who opens which format
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from PIL import Image
@@ -54,3 +54,19 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Give back what it holds."""
+
+
+class Renamed:
+    """A picture out of a file that holds several, each a file of its own format."""
+
+    def __init__(self, inner: Source, name: str, frame: int, frames: int) -> None:
+        self._inner = inner
+        self.facts = replace(inner.facts, format=name, frame=frame, frames=frames)
+
+    def load(self, at_least: tuple[int, int] | None) -> Loaded:
+        """See Source."""
+        return self._inner.load(at_least)
+
+    def close(self) -> None:
+        """See Source."""
+        self._inner.close()

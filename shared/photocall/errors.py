@@ -77,7 +77,7 @@ _ROWS = (
     ErrorRow("image_undecodable", "A picture cannot be decoded", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("image_unsupported", "Unsupported picture format", True, 415, 415, "invalid_request", 415, _INVALID),
     ErrorRow("image_too_large", "A picture is too large", True, 413, 413, "request_too_large", 413, _INVALID),
-    ErrorRow("image_frame_missing", "A picture has no such frame", True, 422, 422, "invalid_request", 422, _INVALID),
+    ErrorRow("image_view_unsupported", "A picture has no such view", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("image_url_refused", "A picture's URL is not fetched", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("image_unreachable", "A picture's URL gave none", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("image_lost", "The picture's bytes are gone", True, 500, 500, "server_error", 500, _SERVER),

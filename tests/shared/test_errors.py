@@ -48,7 +48,7 @@ LATE = {
     "image_unsupported",
     "image_too_large",
     "image_lost",
-    "image_frame_missing",
+    "image_view_unsupported",
     "image_url_refused",
     "image_unreachable",
     "budget_unsupported",
