@@ -24,7 +24,7 @@ from photocall_engine.runner import PatchImage
 from photocall_engine.sizing import plan_pools
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.torch_runner import TorchRunner
-from photocall_prep.prepare import ImagePrep
+from photocall_prep.prepare import Fidelity, ImagePrep
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class EngineAnswerer:
         calibration: Calibration | None = None,
         weights: Literal["bf16", "fp8"] = "bf16",
         device: str = "cpu",
+        prep: ImagePrep | None = None,
     ) -> None:
         sizes = plan_pools(read_config(model).text, pages=1024)
         runner = TorchRunner.load(
@@ -79,7 +80,7 @@ class EngineAnswerer:
             weights=weights,
             device=device,
         )
-        self._prep = ImagePrep(_Limits())
+        self._prep = prep or prep_of("fast")
         self._queue = _Queue()
         self._engine = build_engine(
             self._queue,
@@ -115,8 +116,15 @@ class EngineAnswerer:
         return outcome.body
 
 
-def jpeg(image: Image.Image, quality: int = 90) -> bytes:
-    """A picture as a photograph's file."""
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=quality)
+def prep_of(fidelity: Fidelity) -> ImagePrep:
+    """Prepares a trainer's pictures, which need few limits."""
+    return ImagePrep(_Limits(), fidelity)
+
+
+def jpeg(image: Image.Image, quality: int = 90, orientation: int = 1) -> bytes:
+    """A picture as a photograph's file; EXIF says the orientation unless it is 1."""
+    buffer, exif = io.BytesIO(), Image.Exif()
+    if orientation != 1:
+        exif[0x0112] = orientation
+    image.save(buffer, "JPEG", quality=quality, exif=exif)
     return buffer.getvalue()

@@ -80,20 +80,20 @@ class Composer:
         Where the ask wants it by question, one that cannot be answered is refused alone, as long as another one can.
         """
         ask, turn = origin.ask, origin.turn
-        num_soft = {sha256: image.num_soft for sha256, image in origin.images.items()}
+        num_soft = {name: image.num_soft for name, image in origin.images.items()}
         for tokens in num_soft.values():
             if tokens > self._limits.max_picture:
                 raise PictureTooLarge(tokens, self._limits.max_picture)
-        soft = {key: num_soft[sha256] for key, sha256 in ask.assets.items()}
+        soft = {key: num_soft[name] for key, name in ask.pictures.items()}
         hold_at = None
         try:
             if turn is None:
                 run = prefix_run(self._tokenizer, ask.state, soft, self._limits.max_tokens)
-                spans = self._spans(origin, run, 0, ask.assets)
+                spans = self._spans(origin, run, 0, ask.pictures)
             else:
                 talk = conversation(self._tokenizer, turn, ask, num_soft, self._limits.max_tokens)
                 run, hold_at = talk.run, talk.hold_at
-                spans = self._spans(origin, run, 0, {sha256: sha256 for sha256 in num_soft})
+                spans = self._spans(origin, run, 0, {name: name for name in num_soft})
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
         prefix = Sequence(None, run.ids, spans, self._table())
@@ -135,7 +135,7 @@ class Composer:
             run = branch_run(self._tokenizer, question, soft, most, question.asking.cannot_tell)
         except RunTooLong as error:
             raise PromptTooLong(error.tokens, self._limits.max_tokens) from None
-        base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end, origin.ask.assets), self._table())
+        base = Sequence(prefix, run.ids, self._spans(origin, run, prefix.end, origin.ask.pictures), self._table())
         if isinstance(question, Text) and origin.turn is not None:  # a reply may be as long as there is room for it
             room = max(1, self._limits.max_tokens - base.end + 1)
             question = replace(question, max_tokens=min(question.max_tokens, room))
@@ -162,14 +162,14 @@ class Composer:
         return LetterReader(question, self._tokenizer.letters, temperature, question.asking.abstain)
 
     @staticmethod
-    def _spans(origin: EngineRequest, run: TokenRun, start: int, assets: Mapping[str, str]) -> tuple[PictureSpan, ...]:
+    def _spans(origin: EngineRequest, run: TokenRun, start: int, names: Mapping[str, str]) -> tuple[PictureSpan, ...]:
         return tuple(
-            PictureSpan(_picture_key(origin, assets[span.key]), start + span.start, start + span.end)
+            PictureSpan(_picture_key(origin, names[span.key]), start + span.start, start + span.end)
             for span in run.spans
         )
 
 
-def _picture_key(origin: EngineRequest, sha256: str) -> str:
-    """Content and grid: the same bytes at another budget are another picture to the model."""
-    image = origin.images[sha256]
-    return f"{sha256}:{image.grid_height}x{image.grid_width}"
+def _picture_key(origin: EngineRequest, name: str) -> str:
+    """Content, view and grid: the same bytes at another budget are another picture to the model."""
+    image = origin.images[name]
+    return f"{name}:{image.grid_height}x{image.grid_width}"

@@ -21,7 +21,7 @@ class EngineRequest:
 
     job_id: str
     ask: Ask
-    images: Mapping[str, PatchImage]  # by sha256 of the source bytes
+    images: Mapping[str, PatchImage]  # by hash and view, as `Ask.pictures` names them
     owner: str = "local"  # API key, for fairness
     priority: Literal["interactive", "batch"] = "interactive"
     arrived_at: float = 0.0  # seconds, the engine's clock

@@ -38,6 +38,7 @@ from photocall.records import Records
 from photocall.scripts import Call, run
 from photocall.sessions import Remembered, read_transcript
 from photocall.streams import FIELD, DeadLetters, Entry, entries_of
+from photocall.views import described_name
 from photocall.wire import Wire, unpack
 from photocall_engine.edges import EngineRequest
 from photocall_engine.lease_book import LeaseBook
@@ -278,17 +279,18 @@ class RedisIntake:
         """The request with its pictures; None when its job went elsewhere."""
         ask = Ask.from_content(unpack(record.ask))
         turn, remembered = self._turn(record)
-        described = {image["sha256"]: image for entry in remembered for image in entry.images}
-        described |= {image["sha256"]: image for image in record.prepared}
-        wanted = dict.fromkeys([*described, *(ask.images if turn else record.images)])
+        described = {described_name(image): image for entry in remembered for image in entry.images}
+        described |= {described_name(image): image for image in record.prepared}
+        pictures = ask.pictures
+        wanted = dict.fromkeys([*described, *pictures.values()])
         images: dict[str, PatchImage] = {}
-        for sha256 in wanted:
-            image = self._image(described[sha256]) if sha256 in described else None
+        for name in wanted:
+            image = self._image(described[name]) if name in described else None
             if image is None:
-                why = str(described.get(sha256, {}).get("blob_key", "not every picture was prepared"))
+                why = str(described.get(name, {}).get("blob_key", "not every picture was prepared"))
                 self._send_back(record, lease, ref, why, tuple(wanted) if turn else ())
                 return None
-            images[sha256] = image
+            images[name] = image
         now = time.time()
         prepare_s = max(0.0, record.prepared_at - record.started_at) if record.prepared_at else 0.0
         return EngineRequest(
@@ -304,7 +306,7 @@ class RedisIntake:
                 ref,
                 max(0.0, now - record.created_at - prepare_s),
                 prepare_s,
-                [described[sha256] for sha256 in ask.images],
+                [described[name] for name in dict.fromkeys(pictures.values())],
             ),
             turn=turn,
         )

@@ -58,7 +58,7 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The prefix of a turn, the keys of its spans being hashes of pictures; what ends at `hold_at` is worth holding."""
+    """The prefix of a turn, the keys of its spans being names of pictures; what ends at `hold_at` is worth holding."""
 
     run: TokenRun
     hold_at: int
@@ -87,7 +87,7 @@ def said(question: Question, answer: Mapping[str, Any]) -> str | None:
 def conversation(
     tokenizer: ChatTokenizer, turn: Turn, ask: Ask, num_soft: Mapping[str, int], most: int
 ) -> Conversation:
-    """The prefix of a turn. `num_soft` gives the soft tokens of each picture by its hash.
+    """The prefix of a turn. `num_soft` gives the soft tokens of each picture by its hash and view.
 
     Raises RunTooLong for more than `most` tokens, and NoConversation.
     """
@@ -99,19 +99,19 @@ def conversation(
     if turn.base is not None:
         made.add_run(content_run(tokenizer, turn.base, {}, most), {})
     for exchange in turn.history:
-        assets = exchange.ask.assets
-        soft = {key: num_soft[sha256] for key, sha256 in assets.items()}
+        pictures = exchange.ask.pictures
+        soft = {key: num_soft[name] for key, name in pictures.items()}
         if exchange.ask.state is not None:
-            made.add_run(content_run(tokenizer, exchange.ask.state, soft, most), assets)
+            made.add_run(content_run(tokenizer, exchange.ask.state, soft, most), pictures)
         for question, answer in zip(exchange.ask.questions, exchange.said, strict=True):
             if answer is None:
                 continue
-            made.add_run(branch_run(tokenizer, question, soft, most, question.asking.cannot_tell), assets)
+            made.add_run(branch_run(tokenizer, question, soft, most, question.asking.cannot_tell), pictures)
             made.add((*tokenizer.encode(answer), *between))
     kept = len(made.ids)
     if ask.state is not None:
-        soft = {key: num_soft[sha256] for key, sha256 in ask.assets.items()}
-        made.add_run(content_run(tokenizer, ask.state, soft, most), ask.assets)
+        soft = {key: num_soft[name] for key, name in ask.pictures.items()}
+        made.add_run(content_run(tokenizer, ask.state, soft, most), ask.pictures)
     run = TokenRun(tuple(made.ids), tuple(made.spans))
     return Conversation(run, len(run.ids) if turn.remember else kept)
 
@@ -129,7 +129,7 @@ class _Run:
         if len(self.ids) > self._most:
             raise RunTooLong(len(self.ids))
 
-    def add_run(self, run: TokenRun, assets: Mapping[str, str]) -> None:
+    def add_run(self, run: TokenRun, names: Mapping[str, str]) -> None:
         start = len(self.ids)
-        self.spans += [ImageSpan(assets[span.key], start + span.start, start + span.end) for span in run.spans]
+        self.spans += [ImageSpan(names[span.key], start + span.start, start + span.end) for span in run.spans]
         self.add(run.ids)

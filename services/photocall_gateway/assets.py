@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from photocall.errors import CodedError
 from photocall.questions import InvalidField, Json
 from photocall_gateway.pictures import Picture, from_base64, from_url, picture, stored
+from photocall_gateway.viewing import view_of
 
 MAX_ASSETS = 64  # keys; each is looked for at every place of the text
 MAX_KEY_CHARS = 256
@@ -31,7 +33,8 @@ def read_assets(entries: Json, parts: dict[str, bytes], max_bytes: int, *, name_
         if not 1 <= len(key) <= MAX_KEY_CHARS:
             msg = f"An asset key has 1 to {MAX_KEY_CHARS} characters"
             raise InvalidField(("assets", key[:MAX_KEY_CHARS]), msg, "key_length")
-        found[key] = _asset(key, entry, parts, claimed, max_bytes)
+        sent = _asset(key, entry, parts, claimed, max_bytes)
+        found[key] = replace(sent, view=view_of(entry, ("assets", key)))
     for name in parts.keys() - claimed.keys():
         if not name_parts or name in found:
             raise CodedError("malformed", f"Part {name[:80]!r} belongs to no asset")

@@ -15,6 +15,7 @@ from photocall.questions import Choice, InvalidField, Json, Loc, Noul, Option, Q
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.parsing import ParsedRequest, check_length, checked, model_name
 from photocall_gateway.pictures import Gathered, from_url, stored
+from photocall_gateway.viewing import view_of
 
 MAX_QUESTIONS = 200
 MAX_CHOICES = 255
@@ -102,9 +103,9 @@ def _part(raw: Json, loc: Loc, gathered: Gathered) -> Json:
             return _text(_required(raw, "text", loc), (*loc, "text"))
         case "input_image":
             if raw.get("image_url") is None and raw.get("sha256") is not None:
-                return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc)
+                return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc, view_of(raw, loc))
             where = (*loc, "image_url")
-            return gathered.add(from_url(_required(raw, "image_url", loc), where), where)
+            return gathered.add(from_url(_required(raw, "image_url", loc), where), where, view_of(raw, loc))
         case "input_json":
             data = _required(raw, "data", loc)
             if isinstance(data, str) or not isinstance(data, Mapping | Sequence):

@@ -8,11 +8,13 @@ list that the text does not name stands before the state, in its order.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from photocall.asks import mentioned
 from photocall.questions import InvalidField, Json, Loc, Question
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.pictures import Gathered, Picture, from_base64, from_text, from_url, picture, stored
+from photocall_gateway.viewing import view_of
 
 MARKERS = {"images": "[image {}]", "media": "<image:{}>"}
 MAX_LOC_CHARS = 80  # of a key, in an error
@@ -47,14 +49,14 @@ def _is_part(value: Json) -> bool:
 
 def _part(raw: Json, loc: Loc, gathered: Gathered) -> str:
     if isinstance(raw, Mapping) and raw.get("image_url") is None and raw.get("sha256") is not None:
-        return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc)
+        return gathered.put(stored(raw["sha256"], (*loc, "sha256")), loc, view_of(raw, loc))
     found = raw.get("image_url") if isinstance(raw, Mapping) else None
     where: Loc = (*loc, "image_url")
     if isinstance(found, Mapping):
         found, where = found.get("url"), (*where, "url")
     if found is None:
         raise InvalidField(where, "Field required", "missing")
-    return gathered.add(from_url(found, where), where)
+    return gathered.add(from_url(found, where), where, view_of(raw, loc))
 
 
 def listed(
@@ -87,7 +89,10 @@ def _pictures(raw: Json, field: str, max_bytes: int) -> list[Picture]:
         raise InvalidField((field,), "Expected a list of pictures", "list_type")
     if len(raw) > MAX_ASSETS:
         raise InvalidField((field,), f"At most {MAX_ASSETS} pictures, got {len(raw)}", "too_long")
-    return [_listed_picture(item, (field, i), max_bytes) for i, item in enumerate(raw)]
+    return [
+        replace(_listed_picture(item, (field, i), max_bytes), view=view_of(item, (field, i)))
+        for i, item in enumerate(raw)
+    ]
 
 
 def _listed_picture(raw: Json, loc: Loc, max_bytes: int) -> Picture:

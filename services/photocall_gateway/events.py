@@ -205,6 +205,9 @@ def checked_id(last: Any, loc: tuple[str, ...]) -> str | None:
     return last
 
 
+_OF_A_PICTURE = ("sha256", "view", "grid_height", "grid_width", "num_soft")
+
+
 def sse_response(stream: AsyncIterator[bytes]) -> StreamingResponse:
     """A stream that nobody between here and the caller keeps back."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -217,10 +220,7 @@ def shown(message: Message) -> dict[str, Any]:
         return {
             "job_id": message.job_id,
             "attempt": message.attempt,
-            "images": [
-                {name: image[name] for name in ("sha256", "grid_height", "grid_width", "num_soft") if name in image}
-                for image in message.images
-            ],
+            "images": [{name: image[name] for name in _OF_A_PICTURE if name in image} for image in message.images],
         }
     if isinstance(message, Status | Progress | StreamText | Result | Error | BatchProgress):
         return message.to_content()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from photocall.errors import TABLE
 from photocall_gateway import decisions
 from photocall_gateway.openapi_parts import Schema, obj, ref
+from photocall_gateway.openapi_views import VIEW_FIELDS
 
 _NAME: Schema = {"type": ["string", "null"], "maxLength": decisions.MAX_NAME_CHARS}
 _PROBABILITY: Schema = {"type": "number", "minimum": 0, "maximum": 1}
@@ -44,6 +45,7 @@ SCHEMAS: dict[str, Schema] = {
                 type={"const": "input_image"},
                 image_url={"type": "string", "description": "A data URL; other URLs are refused."},
                 sha256={"type": "string", "description": "Instead: an image that is stored, by its hash."},
+                **VIEW_FIELDS,
             ),
             obj(("type", "data"), type={"const": "input_json"}, data={"type": ["object", "array"]}),
         ]

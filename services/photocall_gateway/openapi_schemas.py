@@ -17,9 +17,11 @@ from photocall.questions import (
     MAX_QUESTIONS,
     MAX_TEXT_TOKENS,
 )
+from photocall.views import AUTO
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
+from photocall_gateway.openapi_views import VIEW_FIELDS
 from photocall_gateway.typed_schemas import schema_of
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
@@ -141,6 +143,8 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Box": _question("box"),
     "Asset": obj(
+        (),
+        **VIEW_FIELDS,
         type={"const": "image"},
         data_base64={"type": "string", "contentEncoding": "base64"},
         sha256=SHA256,
@@ -164,7 +168,10 @@ SCHEMAS: dict[str, Schema] = {
         priority={"enum": ["interactive", "batch"], "default": "interactive"},
         order={**_ORDER, "description": "For all questions that say nothing else."},
         abstain={**_ABSTAIN, "description": "For all questions that say nothing else."},
-        budget={"enum": [*BUDGETS, None], "description": "Soft tokens of each picture; more shows more of it."},
+        budget={
+            "enum": [AUTO, *BUDGETS, None],
+            "description": "Soft tokens of each picture that says nothing itself; more shows more of it.",
+        },
         deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
         metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
         webhook={"oneOf": [ref("Webhook"), {"type": "null"}]},

@@ -15,15 +15,17 @@ from photocall.addresses import BadUrl, parse_url
 from photocall.asking import PLAIN, Asking, parse_abstain, parse_order
 from photocall.asks import Ask, mentioned
 from photocall.errors import CodedError
-from photocall.grid import BUDGETS
 from photocall.jobs import Webhook
 from photocall.question_parsing import parse_questions
 from photocall.questions import Box, InvalidField, Json, Loc, Question
+from photocall.views import PLAIN as PLAIN_VIEW
+from photocall.views import Budget
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import read_assets
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture, Remote
+from photocall_gateway.viewing import budget_of
 
 _NOT_YET = ("calibration",)  # fields of a native job that change its answer
 MAX_METADATA = 16
@@ -47,7 +49,7 @@ class JobOptions:
     deadline_s: float | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     webhook: Webhook | None = None
-    budget: int | None = None
+    budget: Budget | None = None
 
 
 def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
@@ -102,6 +104,9 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
             raise InvalidField(("text",), "Expected a string", "string_type")
         raw = {**raw, "questions": {"text": text}}
     request, digest = _request({"state": None, **raw}, parts, limits, native=True, stateless=True)
+    for key in request.ask.views:
+        msg = "A turn's pictures are all shown alike: no frame, page, dpi, background or budget"
+        raise InvalidField(("assets", key), msg, "unsupported_field")
     digest.update(repr((remember, options.deadline_s, sorted(options.metadata.items()))).encode())
     turn = TurnOptions(remember, options.deadline_s, options.metadata)
     return replace(request, hash=digest.hexdigest()), turn
@@ -136,12 +141,15 @@ def checked(
             _check_remote(found.remote, limits)
     hashes = {key: found.named for key, found in pictures.items()}
     images = {found.sha256: found.data for found in pictures.values() if found.data is not None}
-    ask = Ask(model, state, questions, hashes, by_question)
-    num_pictures = len(ask.images) + len(ask.urls)
+    views = {key: found.view for key, found in pictures.items() if found.view != PLAIN_VIEW}
+    ask = Ask(model, state, questions, hashes, by_question, views=views)
+    num_pictures = len(set(ask.pictures.values()))  # one file in two views is two pictures
     if num_pictures > limits.max_images:
         msg = f"At most {limits.max_images} pictures, got {num_pictures}"
         raise InvalidField(loc, msg, "too_long")
     digest = hashlib.sha256(repr((model, check_length(ask, limits), hashes, by_question)).encode())
+    if views:
+        digest.update(repr(sorted((key, str(view)) for key, view in views.items())).encode())
     if view:
         digest.update(repr(view).encode())
     return ParsedRequest(ask, images, digest.hexdigest(), view or {}), digest
@@ -222,9 +230,7 @@ def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
         raise InvalidField(("deadline_s",), "Expected a number of seconds", "float_type")
     if deadline is not None and not 0 < deadline <= max_deadline_s:
         raise InvalidField(("deadline_s",), f"Expected above 0, at most {max_deadline_s:g}", "out_of_range")
-    budget = raw.get("budget")
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget not in BUDGETS):
-        raise InvalidField(("budget",), f"Expected one of {', '.join(map(str, BUDGETS))}", "literal_error")
+    budget = budget_of(raw.get("budget"), ("budget",))
     deadline_s = None if deadline is None else float(deadline)
     return JobOptions(priority, deadline_s, metadata_of(raw.get("metadata")), budget=budget)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import binascii
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import unquote_to_bytes
 
 from photocall.errors import CodedError
-from photocall.formats import picture_format
+from photocall.formats import picture_format, what_it_is
 from photocall.questions import InvalidField, Json, Loc
+from photocall.views import PLAIN, View
 
 MAX_GATHERED = 128  # each key is looked for at every place of the text
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -37,6 +38,7 @@ class Picture:
     sha256: str  # of a remote one: that of its URL, until it is fetched
     data: bytes | None
     remote: Remote | None = None
+    view: View = PLAIN
 
     @property
     def named(self) -> str:
@@ -57,7 +59,8 @@ def picture(data: bytes | Remote, shown: str, loc: Loc, limit: int) -> Picture:
         msg = f"{shown} has {len(data)} bytes, limit {limit}"
         raise CodedError("image_too_large", msg, asset=place(loc), bytes=len(data), limit=limit)
     if picture_format(data) is None:
-        raise CodedError("image_unsupported", f"{shown} is no picture of a supported format", asset=place(loc))
+        msg = f"{shown} is no picture of a supported format: it is {what_it_is(data)}"
+        raise CodedError("image_unsupported", msg, asset=place(loc))
     return Picture(hashlib.sha256(data).hexdigest(), data)
 
 
@@ -124,17 +127,17 @@ class Gathered:
         self._max_bytes = max_bytes
         self._count = 0
 
-    def add(self, data: bytes | Remote, loc: Loc) -> str:
+    def add(self, data: bytes | Remote, loc: Loc, view: View = PLAIN) -> str:
         """The key of a picture that was sent. Raises as `picture` does."""
-        return self.put(picture(data, f"Picture {path(loc)}", loc, self._max_bytes), loc)
+        return self.put(picture(data, f"Picture {path(loc)}", loc, self._max_bytes), loc, view)
 
-    def put(self, found: Picture, loc: Loc) -> str:
+    def put(self, found: Picture, loc: Loc, view: View = PLAIN) -> str:
         """The key of a picture that has been checked. Raises InvalidField for one too many."""
         if self._count == MAX_GATHERED:
             raise InvalidField(loc, f"At most {MAX_GATHERED} pictures among the words", "too_long")
         self._count += 1
         key = f"<{self._kind}:{self._count}:{found.sha256[:12]}>"
-        self.pictures[key] = found
+        self.pictures[key] = replace(found, view=view)
         return key
 
 

@@ -9,8 +9,9 @@ from typing import Any, cast
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import CodedError, UnknownImage
+from photocall.errors import CodedError, PhotocallError, UnknownImage
 from photocall.queueing import PrepQueues
+from photocall.views import PLAIN, View
 from photocall.wire import unpack
 from photocall_gateway.waiting import WakeReader
 
@@ -29,25 +30,28 @@ class Shows:
         self._wakes = wakes
         self._wait_s = wait_s
 
-    async def png(self, sha256: str) -> bytes:
-        """The pixels the model sees. Raises UnknownImage, or CodedError `image_*` and `unavailable`."""
-        return (await self._shown(sha256))[b"png"]
+    async def png(self, sha256: str, view: View = PLAIN) -> bytes:
+        """The pixels the model sees. Raises UnknownImage, or CodedError `image_*`, `budget_*` and `unavailable`."""
+        return await self._shown(sha256, str(view), "png")
 
-    async def report(self, sha256: str) -> dict[str, Any]:
+    async def report(self, sha256: str, view: View = PLAIN) -> dict[str, Any]:
         """What was done to the picture. Raises as `png`."""
-        return cast("dict[str, Any]", unpack((await self._shown(sha256))[b"report"]))
+        return cast("dict[str, Any]", unpack(await self._shown(sha256, str(view), "report")))
 
-    async def _shown(self, sha256: str) -> dict[bytes, bytes]:
+    async def _shown(self, sha256: str, view: str, kind: str) -> bytes:
+        fields = [keys.shown_field(kind, view), keys.shown_field("error", view)]
         name, until = keys.shown(sha256), time.monotonic() + self._wait_s
         with self._wakes.listen(name) as woken:
             asked = False
             while True:
                 woken.clear()
-                found = cast("dict[bytes, bytes]", await cast(Any, self._redis.hgetall(name)))
-                if found:
-                    return _checked(found, sha256)
+                found, error = await cast(Any, self._redis.hmget(name, fields))
+                if error is not None:
+                    raise _refusal(unpack(error), sha256)
+                if found is not None:
+                    return cast(bytes, found)
                 if not asked:
-                    await asyncio.to_thread(self._queues.enqueue_aside, keys.SHOW_JOB, sha256)
+                    await asyncio.to_thread(self._queues.enqueue_aside, keys.SHOW_JOB, sha256, view)
                     asked = True
                 left_s = until - time.monotonic()
                 if left_s <= 0:
@@ -59,10 +63,7 @@ class Shows:
                     continue
 
 
-def _checked(found: dict[bytes, bytes], sha256: str) -> dict[bytes, bytes]:
-    if b"error" not in found:
-        return found
-    error = unpack(found[b"error"])
+def _refusal(error: dict[str, Any], sha256: str) -> PhotocallError:
     if error["code"] == "image_expired":
-        raise UnknownImage(sha256)
-    raise CodedError(error["code"], f"cannot decode the picture: {error['message']}", sha256=sha256)
+        return UnknownImage(sha256)
+    return CodedError(error["code"], f"cannot decode the picture: {error['message']}", sha256=sha256)

@@ -20,7 +20,9 @@ from photocall.outbound import Caller
 from photocall.queueing import PrepQueues
 from photocall.records import Policy, Records
 from photocall.settings import PrepSettings, SettingsError
+from photocall.views import AUTO
 from photocall.wire import Wire
+from photocall_prep import inspect
 from photocall_prep.fetch import Fetcher
 from photocall_prep.guarded_prep import GuardedPrep
 from photocall_prep.jobs import PREPARER, Preparer
@@ -34,7 +36,9 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """0 when stopped, 2 for settings or a checkpoint that cannot be used."""
+    """0 when stopped, 2 for settings or a checkpoint that cannot be used; `inspect` has statuses of its own."""
+    if sys.argv[1:2] == ["inspect"]:
+        return inspect.main(sys.argv[2:], os.environ)
     set_up("prep")
     for name in ("rq", "rq.worker"):  # the second has a level of its own, and three lines to say about every job
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -61,8 +65,8 @@ def compose(settings: PrepSettings, prep: Prep) -> PrepWorker:
     """The worker with everything it needs. Raises ProcessorConfigError; Redis need not be there yet."""
     config = ProcessorConfig.read(settings.model)
     budget = settings.budget or config.budget
-    if budget not in config.allowed:
-        raise SettingsError("PHOTOCALL_BUDGET", str(budget), "one of " + ", ".join(map(str, config.allowed)))
+    if budget != AUTO and budget not in config.allowed:
+        raise SettingsError("PHOTOCALL_BUDGET", str(budget), "auto, or one of " + ", ".join(map(str, config.allowed)))
     name = f"prep-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     client = connect(settings.redis_url)
     wire = Wire(settings.signing_key(), session=name)
@@ -71,7 +75,7 @@ def compose(settings: PrepSettings, prep: Prep) -> PrepWorker:
     worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep, wear=wear)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     images = ImageStore(client, settings.image_ttl_s)
-    shelf = PatchShelf(blobs, budget, config.hash, config.allowed, settings.fidelity)
+    shelf = PatchShelf(blobs, budget, config.hash, config.allowed, settings.fidelity, settings.background)
     preparer = Preparer(
         Records(client, wire, Policy.from_settings(settings)),
         images,

@@ -22,7 +22,7 @@ from photocall.grid import PATCH_BYTES
 from photocall.logs import fields
 from photocall.settings import without_secrets
 from photocall.supervisor import ends_with
-from photocall.views import PLAIN, View
+from photocall.views import PLAIN, Budget, View
 from photocall_prep.decoder import asking, unpacked
 from photocall_prep.decoder.channel import Channel, Frame
 from photocall_prep.prepare import PreparedImage
@@ -62,7 +62,7 @@ class GuardedPrep:
         while self._idle:
             self._idle.pop().end()
 
-    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
+    def prepare(self, data: bytes, budget: Budget, view: View = PLAIN) -> PreparedImage:
         """Raises ImageRefused, and DecoderFailed."""
         ended = ""
         for _ in range(TRIES):

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import redis
@@ -25,6 +26,7 @@ from photocall.images import ImageStore
 from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import fields
 from photocall.records import Records
+from photocall.views import AUTO, PLAIN, View
 from photocall.wire import pack, unpack
 from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
@@ -173,17 +175,21 @@ class Preparer:
     def _prepare_all(self, record: JobRecord, keeper: LeaseKeeper) -> list[dict[str, Any]] | None:
         """Describe each distinct picture, in the record's order; None when the work is to stop here."""
         described: list[dict[str, Any]] = []
-        budget = self._budget(record)
-        for sha256 in record.images:
+        ask = Ask.from_content(unpack(record.ask))
+        # A turn's record has the pictures of earlier turns too, which are plain.
+        asked = [(sha256, view) for sha256 in record.images for view in ask.views_of(sha256)]
+        whole = {(sha256, view): self._whole(ask, sha256, view) for sha256, view in asked}
+        for (sha256, view), shown in whole.items():
             if keeper.lost or self._stopping():
                 return None
-            grid = self._shelf.find(sha256, budget) or self._prepare_one(record, sha256, budget, keeper)
+            grid = self._shelf.find(sha256, shown) or self._prepare_one(record, sha256, shown, keeper)
             if grid is None:
                 return None
             described.append(
                 {
                     "sha256": sha256,
-                    "blob_key": self._shelf.key(sha256, budget),
+                    **({} if view == PLAIN else {"view": str(view)}),
+                    "blob_key": self._shelf.key(sha256, shown),
                     "grid_height": grid.height,
                     "grid_width": grid.width,
                     "num_soft": grid.num_soft,
@@ -191,16 +197,18 @@ class Preparer:
             )
         return described
 
-    def _budget(self, record: JobRecord) -> int:
-        """Soft tokens that each picture of the job may take."""
-        asked = Ask.from_content(unpack(record.ask)).budget
-        if asked is None or asked in self._shelf.allowed:
-            return asked or self._shelf.budget
+    def _whole(self, ask: Ask, sha256: str, view: View) -> View:
+        """The view with the budget that it, or the job, or the worker says. Raises _Refusal."""
+        budget = view.budget or ask.budget or self._shelf.budget
+        if budget == AUTO or budget in self._shelf.allowed:
+            return replace(view, budget=budget)
         allowed = ", ".join(map(str, self._shelf.allowed))
-        message = f"a budget of {asked} soft tokens is none of this model's: {allowed}"
-        raise _Refusal("budget_unsupported", message, budget=asked, allowed=list(self._shelf.allowed), loc=["budget"])
+        message = f"a budget of {budget} soft tokens is none of this model's: {allowed}"
+        of_its_own = next((key for key, its in ask.views.items() if its == view and ask.assets[key] == sha256), None)
+        loc = ["budget"] if view.budget is None or of_its_own is None else ["assets", of_its_own, "budget"]
+        raise _Refusal("budget_unsupported", message, budget=budget, allowed=list(self._shelf.allowed), loc=loc)
 
-    def _prepare_one(self, record: JobRecord, sha256: str, budget: int, keeper: LeaseKeeper) -> Grid | None:
+    def _prepare_one(self, record: JobRecord, sha256: str, view: View, keeper: LeaseKeeper) -> Grid | None:
         """Its grid, with its patches on the shelf; None when the work is to stop here."""
         data = self._images.get(sha256)
         name = _name(record, sha256)
@@ -209,12 +217,12 @@ class Preparer:
         failpoints.reach("prep.decode", sha256)
         self._wear.add()
         try:
-            prepared = self._prep.prepare(data, budget)
+            prepared = self._prep.prepare(data, view.budget or self._shelf.budget, view)
         except ImageRefused as refused:
             raise _of_picture(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
         while True:
             try:
-                self._shelf.put(sha256, budget, prepared)
+                self._shelf.put(sha256, view, prepared)
                 return prepared.grid
             except BlobsRefused as error:  # an accepted job is not failed for want of room that others have taken
                 if keeper.lost or self._stopping():

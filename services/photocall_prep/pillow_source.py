@@ -41,6 +41,8 @@ class PillowSource:
         self._file = io.BytesIO(data)
         self._image = Image.open(self._file, formats=(name,))
         try:
+            if self._chunks is not None:
+                _scale_key(self._image, self._chunks.depth)
             frames = check_frames(self._image, limits)
             _check_header(self._image, data, limits)
             if view.frame:
@@ -78,6 +80,15 @@ class PillowSource:
     def close(self) -> None:
         """Close the file. The picture itself is not closed: its pixels may have been handed out as they are."""
         self._file.close()
+
+
+def _scale_key(image: Image.Image, depth: int) -> None:
+    """The colour key of a PNG is told in stored values, and compared with pixels that are scaled to 8 bits."""
+    key = image.info.get("transparency")
+    if image.mode == "L" and isinstance(key, int) and depth < 8:
+        image.info["transparency"] = key * 255 // (2**depth - 1)
+    elif image.mode == "RGB" and isinstance(key, tuple) and depth == 16:
+        image.info["transparency"] = tuple(value >> 8 for value in key)
 
 
 def _check_header(image: Image.Image, data: bytes, limits: Limits) -> None:

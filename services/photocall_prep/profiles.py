@@ -57,12 +57,10 @@ class Profile:
     def _moves(self) -> int:
         """By how many levels it changes a colour at most."""
         steps = np.linspace(0, 255, _LATTICE).round().astype(np.uint8)
+        plain = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(_LATTICE, -1, 3)
         if self.mode == "L":
-            lattice = np.arange(256, dtype=np.uint8).reshape(16, 16)
-            plain = np.repeat(lattice[:, :, None], 3, axis=2)
-        else:
-            plain = lattice = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(_LATTICE, -1, 3)
-        made = np.asarray(self.apply(Image.fromarray(lattice)))
+            plain = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
+        made = np.asarray(self.apply(Image.fromarray(plain[:, :, 0] if self.mode == "L" else plain)))
         return int(np.abs(made.astype(int) - plain).max())
 
 

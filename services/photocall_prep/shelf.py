@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from photocall.blob_store import BlobStore
 from photocall.grid import PATCH_BYTES, Grid
 from photocall.keys import blob_key
+from photocall.views import AUTO, Budget, View
+from photocall_prep.colour import WHITE
 from photocall_prep.prepare import Fidelity, PreparedImage
 
 _GRID = struct.Struct(">HH")
@@ -20,47 +22,55 @@ class PatchShelf:
     """The blobs of one checkpoint's pictures.
 
     `budget`: soft tokens of a picture unless its request says otherwise; `allowed`: what it may say, where nothing is
-    given `budget` alone. What was prepared in another fidelity is another blob.
+    given `budget` alone. What was prepared in another fidelity or over another background is another blob.
     """
 
     def __init__(
         self,
         blobs: BlobStore,
-        budget: int,
+        budget: Budget,
         processor_hash: str,
         allowed: Sequence[int] = (),
         fidelity: Fidelity = "fast",
+        background: str = WHITE,
     ) -> None:
         self._blobs = blobs
         self.budget = budget
-        self.allowed = tuple(allowed) or (budget,)
+        self.allowed = tuple(allowed) or (() if budget == AUTO else (budget,))
         self._processor_hash = processor_hash
         self._fidelity = fidelity
+        self._background = background
 
-    def key(self, sha256: str, budget: int) -> str:
-        """Under which key the engine finds a picture's patches."""
-        return blob_key(sha256, f"{budget}{self._fidelity}", self._processor_hash)
+    def key(self, sha256: str, view: View) -> str:
+        """Under which key the engine finds a picture's patches. What `auto` may choose from is part of it."""
+        budget = view.budget or self.budget
+        shown = f"{budget}to{max(self.allowed)}" if budget == AUTO else str(budget)
+        shown += self._fidelity
+        if view.frame:
+            shown += f"_f{view.frame}"
+        if view.dpi:
+            shown += f"_d{view.dpi}"
+        background = view.background or self._background
+        return blob_key(sha256, shown + (f"_b{background}" if background != WHITE else ""), self._processor_hash)
 
-    def find(self, sha256: str, budget: int) -> Grid | None:
+    def find(self, sha256: str, view: View) -> Grid | None:
         """The grid of a picture whose patches are there; both count as used then."""
-        key = self.key(sha256, budget)
+        key = self.key(sha256, view)
         packed = self._blobs.get(_grid_key(key))
         if packed is None or len(packed) != _GRID.size:
             return None
         grid = Grid(*_GRID.unpack(packed))
         return grid if self._blobs.size(key) == grid.num_patches * PATCH_BYTES else None
 
-    def put(self, sha256: str, budget: int, prepared: PreparedImage) -> None:
+    def put(self, sha256: str, view: View, prepared: PreparedImage) -> None:
         """Store the patches, then their grid: a grid is never there before its patches."""
-        key = self.key(sha256, budget)
+        key = self.key(sha256, view)
         self._blobs.put(key, prepared.patches)
         self._blobs.put(_grid_key(key), _GRID.pack(prepared.grid.height, prepared.grid.width))
 
     def remove(self, sha256: str) -> None:
-        """Remove a picture's patches of every budget; the grid first, which is never there without them."""
-        for budget in self.allowed:
-            self._blobs.remove(_grid_key(self.key(sha256, budget)))
-            self._blobs.remove(self.key(sha256, budget))
+        """Remove a picture's patches in every view."""
+        self._blobs.remove_all(f"{sha256}-")
 
 
 def _grid_key(key: str) -> str:

@@ -18,20 +18,22 @@ from PIL import Image
 from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
+from photocall.views import AUTO, PLAIN, Budget, View
 from photocall.wire import pack
 from photocall_prep.prepare import Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
 
 KEPT_S = 300
+MAX_VIEWS = 8  # of one picture, kept at a time
 
 # The queue calls these by name, with a hash only; the worker's composition root says who does the work.
 SHOWROOM: ContextVar[Showroom] = ContextVar("showroom")
 
 
-def show(sha256: str) -> None:
-    """Make a picture's PNG and report."""
-    SHOWROOM.get().show(sha256)
+def show(sha256: str, view: str = "") -> None:
+    """Make a picture's PNG and report, in a view."""
+    SHOWROOM.get().show(sha256, View.parse(view))
 
 
 def forget(sha256: str) -> None:
@@ -40,7 +42,7 @@ def forget(sha256: str) -> None:
 
 
 class Showroom:
-    """Shows pictures as one checkpoint sees them at one budget."""
+    """Shows pictures as one checkpoint sees them."""
 
     def __init__(self, client: redis.Redis, images: ImageStore, shelf: PatchShelf, prep: Prep) -> None:
         self._redis = client
@@ -48,23 +50,26 @@ class Showroom:
         self._shelf = shelf
         self._prep = prep
 
-    def show(self, sha256: str) -> None:
-        """Write PNG and report, or the error, for whoever waits; kept a few minutes."""
+    def show(self, sha256: str, view: View = PLAIN) -> None:
+        """Write PNG and report, or the error, for whoever waits; kept a few minutes, a few views of each picture."""
         data = self._images.get(sha256)
         if data is None:
             found: dict[str, bytes] = {"error": pack({"code": "image_expired", "message": "the picture is gone"})}
         else:
             try:
                 started = time.perf_counter()
-                prepared = self._prep.prepare(data, self._shelf.budget)
+                prepared = self._prep.prepare(data, self._budget(view), view)
                 took_ms = 1000 * (time.perf_counter() - started)
-                found = {"png": png(prepared), "report": pack(self._report(data, prepared, took_ms))}
+                found = {"png": png(prepared), "report": pack(report(data, prepared, took_ms))}
             except ImageRefused as refused:
                 found = {"error": pack({"code": refused.code, "message": refused.reason})}
         name = keys.shown(sha256)
+        full = self._redis.hlen(name) >= 2 * MAX_VIEWS
         with self._redis.pipeline() as pipe:
-            pipe.delete(name)
-            pipe.hset(name, mapping=found)  # type: ignore[arg-type]
+            if full:
+                pipe.delete(name)
+            pipe.hdel(name, *(keys.shown_field(kind, str(view)) for kind in ("png", "report", "error")))
+            pipe.hset(name, mapping={keys.shown_field(kind, str(view)): found[kind] for kind in found})
             pipe.expire(name, KEPT_S)
             pipe.publish(keys.WAKE, name)
             pipe.execute()
@@ -75,23 +80,38 @@ class Showroom:
         self._redis.delete(keys.shown(sha256))
         self._redis.zrem(keys.FORGET, sha256)
 
-    def _report(self, data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:
-        facts, grid = prepared.facts, prepared.grid
-        height, width = grid.pixels
-        return {
-            "bytes": len(data),
-            "decoder": facts.format,
-            "mode": facts.mode,
-            "orientation": facts.orientation,
-            "colour": ", ".join(prepared.colour) or "as it is",
-            "size_in": list(facts.size),
-            "size_upright": list(facts.upright_size),
-            "size_out": [width, height],
-            "grid": [grid.height, grid.width],
-            "soft_tokens": grid.num_soft,
-            "budget": self._shelf.budget,
-            "ms": round(took_ms, 1),
-        }
+    def _budget(self, view: View) -> Budget:
+        budget = view.budget or self._shelf.budget
+        if budget != AUTO and budget not in self._shelf.allowed:
+            allowed = ", ".join(map(str, self._shelf.allowed))
+            reason = f"a budget of {budget} soft tokens is none of this model's: {allowed}"
+            raise ImageRefused("budget_unsupported", reason)
+        return budget
+
+
+def report(data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:
+    """What was done to a picture on its way to the model."""
+    facts, grid = prepared.facts, prepared.grid
+    height, width = grid.pixels
+    return {
+        "bytes": len(data),
+        "decoder": facts.format,
+        "mode": facts.mode,
+        "frame": facts.frame,
+        "frames": facts.frames,
+        "orientation": facts.orientation,
+        "colour": ", ".join(prepared.colour) or "as it is",
+        "size_in": list(facts.size),
+        "size_upright": list(facts.upright_size),
+        "size_decoded": list(prepared.decoded_size),
+        "size_out": [width, height],
+        "grid": [grid.height, grid.width],
+        "soft_tokens": grid.num_soft,
+        "budget": prepared.budget,
+        "budget_why": prepared.why,
+        "fidelity": prepared.fidelity,
+        "ms": round(took_ms, 1),
+    }
 
 
 def png(prepared: PreparedImage) -> bytes:

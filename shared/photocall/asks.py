@@ -14,6 +14,7 @@ from typing import Any
 
 from photocall.asking import Asking
 from photocall.questions import Box, Choice, Json, Noul, Number, Option, Question, Score, Text
+from photocall.views import PLAIN, Budget, View, picture_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,23 @@ class Ask:
     questions: tuple[Question, ...]
     assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes in hex, or its URL
     by_question: bool = False  # a question that cannot be answered is refused by itself, not the whole request
-    budget: int | None = None  # soft tokens of each picture at most; None: as the server is set up
+    budget: Budget | None = None  # soft tokens of each picture at most; None: as the server is set up
+    views: dict[str, View] = field(default_factory=dict)  # asset key -> how it is shown, where that is said
 
     @property
     def images(self) -> tuple[str, ...]:
         """The distinct pictures, by hash, in the order their assets were given."""
         return tuple(dict.fromkeys(value for value in self.assets.values() if not is_url(value)))
+
+    @property
+    def pictures(self) -> dict[str, str]:
+        """Asset key -> the picture as it is shown: its hash with its view; known once nothing is a URL any more."""
+        return {key: picture_name(value, str(self.views.get(key, PLAIN))) for key, value in self.assets.items()}
+
+    def views_of(self, sha256: str) -> tuple[View, ...]:
+        """The distinct views of one picture, in the order of its assets; the plain one of a picture not named here."""
+        found = dict.fromkeys(self.views.get(key, PLAIN) for key, value in self.assets.items() if value == sha256)
+        return tuple(found) or (PLAIN,)
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -45,7 +57,9 @@ class Ask:
         """A map that msgpack can carry. State and questions travel as JSON text: JSON's integers have no bound."""
         questions = [_fields(question) for question in self.questions]
         body = json.dumps({"state": self.state, "questions": questions}, ensure_ascii=False, separators=(",", ":"))
-        how = {"by_question": self.by_question, "budget": self.budget}
+        how: dict[str, Any] = {"by_question": self.by_question, "budget": self.budget}
+        if self.views:
+            how["views"] = {key: str(view) for key, view in self.views.items()}
         return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
 
     @classmethod
@@ -53,7 +67,8 @@ class Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
         by_question, budget = bool(content.get("by_question", False)), content.get("budget")  # older asks have neither
-        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, budget)
+        views = {key: View.parse(text) for key, text in content.get("views", {}).items()}
+        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, budget, views)
 
 
 def is_url(value: str) -> bool:

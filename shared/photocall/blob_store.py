@@ -42,5 +42,8 @@ class BlobStore(Protocol):
     def remove(self, key: str) -> None:
         """Remove one; nothing happens when it is not there."""
 
+    def remove_all(self, prefix: str) -> None:
+        """Remove those whose keys begin so; it looks at every key."""
+
     def sweep(self) -> int:
         """Remove what nobody used for long, and what is over the bound, the longest unused first; how many went."""

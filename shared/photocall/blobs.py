@@ -68,6 +68,13 @@ class DirBlobs:
         """Unlink."""
         self._path(key).unlink(missing_ok=True)
 
+    def remove_all(self, prefix: str) -> None:
+        """Unlink."""
+        with suppress(FileNotFoundError), os.scandir(self._path(prefix).parent) as entries:
+            for entry in entries:
+                if entry.name.startswith(prefix):
+                    self.remove(entry.name)
+
     def sweep(self) -> int:
         """Down to seven eighths of the bound, so that the writers between two sweeps stay within it."""
         with suppress(FileNotFoundError):

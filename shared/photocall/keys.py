@@ -102,8 +102,13 @@ def image(sha256: str) -> str:
 
 
 def shown(sha256: str) -> str:
-    """Hash with a TTL: what the model sees of a picture, and the report; also what is called on the wake channel."""
+    """Hash with a TTL: what the model sees of a picture, and the report, by view; also a name on the wake channel."""
     return f"{PREFIX}shown:{sha256}"
+
+
+def shown_field(kind: str, view: str) -> str:
+    """Field of that hash: "png", "report" or "error" of one view."""
+    return f"{kind}?{view}" if view else kind
 
 
 def webhook(delivery_id: str) -> str:

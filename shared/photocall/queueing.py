@@ -7,6 +7,7 @@ hash are ignored. Retrying belongs to the job record alone.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any, ClassVar, cast
@@ -183,15 +184,16 @@ class PrepQueues:
             pipe.execute()
         return entry_id
 
-    def enqueue_aside(self, function: str, sha256: str) -> None:
+    def enqueue_aside(self, function: str, sha256: str, view: str = "") -> None:
         """Work on one picture that belongs to no job, unless it waits already. Nothing is lost with the entry."""
-        entry_id = f"{function.rpartition('.')[2]}-{sha256}"
+        of_view = f"-{hashlib.sha256(view.encode()).hexdigest()[:16]}" if view else ""
+        entry_id = f"{function.rpartition('.')[2]}-{sha256}{of_view}"
         if self._redis.exists(PrepareJob.key_for(entry_id)):
             return
         with self._redis.pipeline() as pipe:
             self._queues["interactive"].enqueue_call(
                 function,
-                args=(sha256,),
+                args=(sha256, view) if view else (sha256,),
                 job_id=entry_id,
                 timeout=JOB_TIMEOUT_S,
                 result_ttl=RESULT_TTL_S,

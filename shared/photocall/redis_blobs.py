@@ -72,6 +72,12 @@ class RedisBlobs:
         """Delete."""
         self._redis.unlink(keys.blob(key))
 
+    def remove_all(self, prefix: str) -> None:
+        """Delete. Prefixes hold no character that a pattern gives a meaning to."""
+        names = list(self._redis.scan_iter(match=keys.blob(f"{prefix}*"), count=1000))
+        if names:
+            self._redis.unlink(*names)
+
     def sweep(self) -> int:
         """Down to seven eighths of the bound; the server removes what nobody used for long. 0 while it is away."""
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -19,7 +20,9 @@ from urllib.parse import urlsplit
 
 from photocall.addresses import Network
 from photocall.key_limits import MOST, BadLimit, parse_rate
+from photocall.views import AUTO, Budget
 
+_COLOUR = re.compile(r"#?[0-9a-fA-F]{6}")
 MIB = 1 << 20
 DAY_S = 86_400
 
@@ -138,6 +141,23 @@ def flag(value: str) -> bool:
 def words(value: str) -> tuple[str, ...]:
     """Words between commas; blanks around them do not count."""
     return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def colour(value: str) -> str:
+    """A colour as rrggbb, in lower case."""
+    if not _COLOUR.fullmatch(value):
+        raise _Expected("a colour as rrggbb, six hexadecimal digits")
+    return value.removeprefix("#").lower()
+
+
+def soft_tokens(value: str) -> Budget:
+    """Soft tokens, 0 for the checkpoint's number, or `auto`."""
+    if value == AUTO:
+        return AUTO
+    try:
+        return integer(0, 1120)(value)
+    except _Expected as expected:
+        raise _Expected(f"auto, or {expected}") from None
 
 
 def networks(value: str) -> tuple[Network, ...]:
@@ -310,7 +330,13 @@ class KeySettings(SharedSettings):
 class PrepSettings(SharedSettings):
     """The prep worker's own."""
 
-    budget: int = setting("PHOTOCALL_BUDGET", 0, integer(0, 1120), "soft tokens a picture; 0 takes the checkpoint's")
+    budget: Budget = setting(
+        "PHOTOCALL_BUDGET",
+        0,
+        soft_tokens,
+        "soft tokens a picture; 0 takes the checkpoint's; auto goes by size and detail",
+    )
+    background: str = setting("PHOTOCALL_BACKGROUND", "ffffff", colour, "rrggbb behind what is transparent")
     max_image_bytes: int = setting("PHOTOCALL_MAX_IMAGE_BYTES", 32 * MIB, integer(1024), "largest picture file")
     fidelity: Literal["fast", "exact"] = setting(
         "PHOTOCALL_FIDELITY",

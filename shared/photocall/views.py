@@ -6,8 +6,9 @@ The same file under two views is two pictures. Which of them a checkpoint can sh
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 Budget: TypeAlias = int | Literal["auto"]
 AUTO: Final = "auto"
@@ -37,14 +38,25 @@ class View:
             frame=int(told["frame"]) if "frame" in told else None,
             dpi=int(told["dpi"]) if "dpi" in told else None,
             background=told.get("background"),
-            budget=_budget(told["budget"]) if "budget" in told else None,
+            budget=parse_budget(told["budget"]) if "budget" in told else None,
         )
 
 
 PLAIN: Final = View()
 
 
-def _budget(text: str) -> Budget:
+def picture_name(sha256: str, view: str) -> str:
+    """What stands for one picture in one view; for a plain view the hash alone."""
+    return f"{sha256}?{view}" if view else sha256
+
+
+def described_name(image: Mapping[str, Any]) -> str:
+    """The same of a picture as prep describes it; older descriptions have no view."""
+    return picture_name(str(image["sha256"]), str(image.get("view", "")))
+
+
+def parse_budget(text: str) -> Budget:
+    """The inverse of str() of a budget. Raises ValueError."""
     if text == AUTO:
         return AUTO
     if not _BUDGET_DIGITS.fullmatch(text):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from photocall.questions import Noul, Number, Text
+from photocall.views import View
 from photocall_engine.composer import PictureTooLarge, PromptTooLong, Unanswerable
 from photocall_engine.edges import EngineRequest
 from photocall_engine.tokenizer import ChatTokenizer
@@ -26,6 +27,21 @@ def test_questions_stand_behind_the_prefix_with_their_own_pictures(tokenizer: Ch
     assert own.key.endswith(":9x3")
     assert second.spans == ()
     assert composed.input_tokens == second.end + len(first.tokens)
+
+
+def test_two_views_of_one_file_are_two_pictures_to_every_cache(tokenizer: ChatTokenizer) -> None:
+    """Two pages of a document: one hash, one grid, and never each other's soft tokens or pages."""
+    made = bench(tokenizer)
+    pictures = {"one": picture(1), "two": picture(2)}
+    origin = made.ask("job", "see one and two", Noul("n", "Is it like one?"), images=pictures)
+    sha256 = "ab" * 32
+    ask = replace(origin.ask, assets={"one": sha256, "two": sha256}, views={"two": View(frame=1)})
+    images = {name: origin.images[origin.ask.assets[key]] for key, name in ask.pictures.items()}
+    composed = made.engine.composer.compose(replace(origin, ask=ask, images=images))
+    first, second = (span.key for span in composed.prefix.spans)
+    assert (first, second) == (f"{sha256}:6x9", f"{sha256}?frame=1:6x9")
+    [again] = composed.branches[0].base.spans
+    assert again.key == first
 
 
 @pytest.mark.parametrize("room", [-1, 0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,15 @@ import redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from photocall import keys
+from photocall.asks import Ask
 from photocall.blobs import DirBlobs
+from photocall.images import ImageStore
 from photocall.jobs import Answered, JobStatus, StreamRef
 from photocall.messages import Prepared, Result, Status
 from photocall.queueing import PrepQueues
 from photocall.sweeper import Sweeper
-from photocall.wire import Wire
+from photocall.views import View
+from photocall.wire import Wire, pack
 from photocall_engine import intake as intake_module
 from photocall_engine.intake import MAX_RETURNS, Ticket
 from photocall_engine.lease_book import LeaseBook
@@ -55,6 +59,29 @@ def test_a_picture_job(bench: QueueBench) -> None:
     assert image.patches.dtype == np.uint8
     assert image.patches.tobytes() == patches
     assert request.images.keys() == set(bench.records.get("j1").images)
+
+
+def test_a_job_with_two_pages_of_one_file(bench: QueueBench) -> None:
+    sha256 = hashlib.sha256(b"file").hexdigest()
+    ImageStore(bench.redis).put(sha256, b"file", "local")
+    ask = Ask(None, "one two", (QUESTION,), {"one": sha256, "two": sha256}, views={"two": View(frame=1)})
+    bench.accept_text("j1", images=(sha256,), ask=pack(ask.to_content()))
+    lease = bench.records.lease("j1", "preparing")
+    assert lease is not None
+    told: list[dict[str, Any]] = []
+    views: tuple[dict[str, Any], ...] = ({}, {"view": "frame=1"})
+    for seed, view in enumerate(views, 1):
+        blob_key = keys.blob_key(sha256, f"140fast_f{seed}", HASH)
+        bench.blobs.put(blob_key, bench.patches(seed))
+        told.append({"sha256": sha256, **view, "blob_key": blob_key, "grid_height": 3, "grid_width": 6, "num_soft": 2})
+    assert bench.records.prepared(lease, told)
+    [request] = bench.take()
+    assert {name: image.patches.tobytes() for name, image in request.images.items()} == {
+        sha256: bench.patches(1),
+        f"{sha256}?frame=1": bench.patches(2),
+    }
+    assert isinstance(request.ticket, Ticket)
+    assert request.ticket.prepared == told
 
 
 def test_a_job_whose_time_is_over_is_not_taken(bench: QueueBench) -> None:

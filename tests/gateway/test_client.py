@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from photocall import keys
-from photocall.client import AsyncClient, Client, JobFailed, NotAnswered, RequestRefused
+from photocall.client import AsyncClient, Client, Image, JobFailed, NotAnswered, Picture, RequestRefused
 from photocall.jobs import Refused
 from tests.gateway.fake_backend import FakeBackend
 
@@ -37,6 +37,22 @@ def test_ask_by_bytes_and_by_path(photocall: Client, backend: FakeBackend, tmp_p
         assert job.answers == {"q": {"type": "noul", "noul": 0.875}}
         assert job.fields["metadata"] == {"row": "1"}
     assert photocall.ask("text", QUESTIONS, timeout_s=20).status == "succeeded"
+
+
+def test_pages_of_one_file(photocall: Client, backend: FakeBackend, tmp_path: Path) -> None:
+    file = tmp_path / "a.png"
+    file.write_bytes(PNG)
+    sent: list[httpx.Request] = []
+    photocall._http.event_hooks = {"request": [sent.append]}
+    images: dict[str, Image] = {"one": file, "two": Picture(file, page=2, dpi=200), "small": Picture(PNG, budget=70)}
+    assert photocall.ask("one two small", QUESTIONS, images=images, timeout_s=20).status == "succeeded"
+    assert [request.method for request in sent[:3]] == ["HEAD", "PUT", "POST"], "the file goes once"
+    named = {"type": "image", "sha256": SHA}
+    assert json.loads(sent[2].content)["assets"] == {
+        "one": named,
+        "two": {**named, "page": 2, "dpi": 200},
+        "small": {**named, "budget": 70},
+    }
 
 
 def test_a_picture_is_uploaded_once(photocall: Client, backend: FakeBackend, redis_client: redis.Redis) -> None:

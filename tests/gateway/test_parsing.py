@@ -14,6 +14,7 @@ import zstandard
 
 from photocall.errors import CodedError
 from photocall.questions import Box, Choice, InvalidField, Noul, Number, Score, Text
+from photocall.views import View
 from photocall_gateway.body import Body, Limits
 from photocall_gateway.parsing import JobOptions, ParsedRequest, parse_job, parse_systemone
 
@@ -226,8 +227,55 @@ def test_options_of_a_native_job() -> None:
     parsed, options = job(given)
     assert options == JobOptions("batch", 5.0, {"row": "7"}, budget=280)
     assert parsed.ask.budget == 280
-    assert len({job({**given, "budget": budget})[0].hash for budget in (None, 140, 280)}) == 3
+    assert len({job({**given, "budget": budget})[0].hash for budget in (None, 140, 280, "auto")}) == 4
     assert parse_systemone(as_json({"state": "", "questions": QUESTION, "budget": 280}), LIMITS).ask.budget is None
+
+
+SHA = "ab" * 32
+
+
+def shown_as(**view: Any) -> ParsedRequest:
+    return job({"state": "img", "assets": {"img": {"type": "image", "sha256": SHA, **view}}})[0]
+
+
+def test_how_a_picture_is_shown_stands_beside_it() -> None:
+    assert shown_as().ask.views == {}
+    assert shown_as(page=1).ask.views == {}, "the first page is what is shown anyhow"
+    assert shown_as(page=3, dpi=150).ask.views == {"img": View(frame=2, dpi=150)}
+    assert shown_as(frame=3, background="#FFaa00", budget="auto").ask.views["img"] == View(3, None, "ffaa00", "auto")
+    hashes = {shown_as(**view).hash for view in ({}, {"frame": 1}, {"frame": 2}, {"budget": 280}, {"dpi": 20})}
+    assert len(hashes) == 5
+    assert shown_as(page=3).ask.pictures == {"img": f"{SHA}?frame=2"}
+
+
+def test_how_a_picture_of_a_list_or_a_part_is_shown() -> None:
+    listed = parse_systemone(
+        as_json({"state": "[image 1]", "questions": QUESTION, "images": [{"sha256": SHA, "page": 2}]}), LIMITS
+    )
+    assert listed.ask.views == {"[image 1]": View(frame=1)}
+    part = {"type": "image_url", "sha256": SHA, "budget": 70}
+    [view] = parse_systemone(as_json({"state": [part], "questions": QUESTION}), LIMITS).ask.views.values()
+    assert view == View(budget=70)
+
+
+def test_two_views_of_a_file_are_two_pictures() -> None:
+    assets = {f"img{n}": {"sha256": SHA, "page": n} for n in range(1, LIMITS.max_images + 2)}
+    with pytest.raises(InvalidField, match="pictures"):
+        job({"state": " ".join(assets), "assets": assets})
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        {"frame": -1}, {"frame": True}, {"frame": "1"}, {"frame": 1.5}, {"page": 0}, {"dpi": 5}, {"dpi": 9999},
+        {"background": "red"}, {"background": 7}, {"budget": 100}, {"budget": "most"}, {"budget": True},
+        {"frame": 1, "page": 2}, {"frame": 10**9},
+    ],
+)  # fmt: skip
+def test_a_view_that_cannot_be_taken(view: dict[str, Any]) -> None:
+    with pytest.raises(InvalidField) as refused:
+        shown_as(**view)
+    assert refused.value.loc == ("assets", "img", list(view)[-1])
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,21 @@ def test_a_picture_is_shown_and_asked_for_once(client: TestClient, redis_client:
     assert asked == [f"show-{SHA}"]
 
 
+def test_a_view_is_asked_for_by_the_query(client: TestClient, redis_client: redis.Redis) -> None:
+    client.put(PLACE, content=PNG)
+    view = "frame=2&dpi=150&background=aabbcc&budget=auto"
+    params: dict[str, str | int] = {"page": 3, "dpi": 150, "background": "#AABBCC", "budget": "auto"}
+    with prep(redis_client, {f"png?{view}": b"that view", "png": b"plain"}) as asked:
+        seen = client.get(f"{PLACE}/seen.png", params=params)
+        assert client.get(f"{PLACE}/seen.png").content == b"plain"
+    assert seen.content == b"that view"
+    assert len(asked) == 1
+    assert asked[0].startswith(f"show-{SHA}-")
+    assert client.get(f"{PLACE}/seen.png?budget=150").status_code == 422
+    refused = client.get(f"{PLACE}/report?page=0")
+    assert (refused.status_code, refused.json()["loc"]) == (422, ["page"])
+
+
 @pytest.mark.parametrize(
     ("code", "status"), [("image_undecodable", 422), ("image_too_large", 413), ("image_expired", 404)]
 )

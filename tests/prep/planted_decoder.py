@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from photocall.views import PLAIN, View
+from photocall.views import PLAIN, Budget, View
 from photocall_prep.decoder import run
 from photocall_prep.prepare import ImagePrep, PreparedImage
 from tests.prep.pictures import TestLimits
@@ -18,7 +18,7 @@ STUCK, GREEDY, CRASHING, DYING_ONCE, LYING = b"stuck", b"greedy", b"crashing", b
 class Planted(ImagePrep):
     """Prepares pictures but for those that ask for a defect."""
 
-    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
+    def prepare(self, data: bytes, budget: Budget, view: View = PLAIN) -> PreparedImage:
         if data == STUCK:
             ctypes.PyDLL(None).sleep(3600)  # in C, with Python's lock held: no signal and no thread of ours gets a turn
         if data == GREEDY:

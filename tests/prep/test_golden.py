@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_heif
 import pytest
 import tifffile
 from PIL import Image
@@ -144,6 +145,30 @@ def test_palette_png_of_every_depth(depth: int) -> None:
     stored = np.arange(40).reshape(5, 8, 1) % 2**depth
     data = png(stored, depth, 3, [(b"PLTE", palette.tobytes())])
     assert (pixels(data) == palette[stored[:, :, 0]]).all()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8])
+def test_the_colour_key_of_a_grey_png_of_every_depth(depth: int) -> None:
+    """Keys were compared with scaled pixels as they are stored: between 1 and 8 bits none was ever found."""
+    top = 2**depth - 1
+    stored = np.arange(top + 1).reshape(1, -1, 1)
+    for key in {0, top // 2, top - 1}:
+        expected = np.arange(top + 1) * 255 // top
+        expected[key] = 255
+        assert pixels(png(stored, depth, 0, [(b"tRNS", key.to_bytes(2, "big"))]))[0, :, 1].tolist() == expected.tolist()
+
+
+def test_the_colour_key_of_a_16_bit_png_counts_by_its_high_bytes() -> None:
+    stored = np.array([[[0x1234, 0x5678, 0x9ABC], [0x1334, 0x5678, 0x9ABC]]])
+    key = b"\x12\x34\x56\x78\x9a\xbc"
+    assert pixels(png(stored, 16, 2, [(b"tRNS", key)])).tolist() == [[[255, 255, 255], [0x13, 0x56, 0x9A]]]
+
+
+def test_ten_bits_of_a_heif_are_scaled() -> None:
+    stored = np.full((64, 64, 3), (0x8000, 0x4000, 0xFFFF), np.uint16)
+    out = io.BytesIO()
+    pillow_heif.from_bytes("RGB;16", (64, 64), stored.tobytes()).save(out, quality=95)
+    assert np.abs(pixels(out.getvalue()) - (0x80, 0x40, 0xFF)).max() <= 2
 
 
 def test_16_bits_are_scaled_and_not_clipped() -> None:

@@ -10,15 +10,17 @@ from typing import Any, cast
 
 import pytest
 import redis
+from PIL import Image
 
 from photocall.jobs import JobStatus
 from photocall.views import View
 from photocall_prep.guarded_prep import DecoderFailed, GuardedPrep
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.refusal import ImageRefused
-from tests.prep.pictures import TestLimits, encoded, scene
+from tests.prep.files import pdf
+from tests.prep.pictures import TestLimits, encoded, noise, scene
 from tests.prep.planted_decoder import CRASHING, DYING_ONCE, GREEDY, LYING, STUCK
-from tests.prep.workshop import Workshop
+from tests.prep.workshop import Workshop, checkpoint
 
 PHOTO = encoded(scene(), "PNG")
 WALL_S = 2.0
@@ -51,11 +53,30 @@ def test_it_prepares_what_is_prepared_in_process(prep: GuardedPrep) -> None:
     frames = encoded(scene(), "GIF", save_all=True, append_images=[scene(96, 48)])
     second = View(frame=1, background="000000")
     assert prep.prepare(frames, 70, second) == ImagePrep(TestLimits()).prepare(frames, 70, second)
+    assert prep.prepare(PHOTO, "auto") == ImagePrep(TestLimits()).prepare(PHOTO, "auto")
     with pytest.raises(ImageRefused) as here:
         ImagePrep(TestLimits()).prepare(b"no picture", 140)
     there = refusal(prep, b"no picture")
     assert (there.code, there.reason) == (here.value.code, here.value.reason)
     assert len(decoders()) == 1, "one decoder serves them all"
+
+
+def test_the_real_decoder_prepares_as_the_settings_say(tmp_path: Path) -> None:
+    """Fidelity, background, and for auto the budgets of the checkpoint; every format's library loads in its memory."""
+    told = {
+        "PHOTOCALL_MODEL": str(checkpoint(tmp_path / "model")),
+        "PHOTOCALL_BACKGROUND": "102030",
+        "PHOTOCALL_FIDELITY": "exact",
+    }
+    real = GuardedPrep(dict(os.environ) | told, 30.0)
+    same = ImagePrep(TestLimits(), "exact", "102030", (70, 140, 280))
+    try:
+        files = [encoded(noise(1200, 900), name) for name in ("JPEG", "HEIF", "AVIF")]
+        for data in (*files, encoded(Image.new("RGBA", (900, 900)), "PNG"), pdf("1 0 0 rg 0 0 48 48 re f")):
+            assert real.prepare(data, "auto") == same.prepare(data, "auto")
+        assert real.prepare(files[0], "auto").budget == 280
+    finally:
+        real.close()
 
 
 def test_a_decoder_is_trusted_with_no_secret(prep: GuardedPrep) -> None:

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 import redis
+from PIL import Image
 
 from photocall import keys
+from photocall.asks import Ask
 from photocall.blob_store import BlobsFull
 from photocall.jobs import JobStatus
 from photocall.messages import Prepared, Status
 from photocall.records import Policy
-from photocall.views import PLAIN, View
+from photocall.views import PLAIN, Budget, View, described_name
+from photocall.wire import unpack
 from photocall_prep.jobs import PREPARER, prepare
 from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.prepare import ImagePrep, PreparedImage
@@ -79,6 +82,54 @@ def test_a_request_may_have_a_budget_of_its_own(shop: Workshop) -> None:
     assert prep.calls == 3, "the same bytes at another budget are another picture, at the same budget the same"
     shop.shelf.remove(hashlib.sha256(PHOTO).hexdigest())
     assert list(shop.blob_dir.glob("[!.]*")) == [], "it is forgotten at every budget"
+
+
+def test_one_file_in_several_views_is_several_pictures(shop: Workshop) -> None:
+    """Pages, a background and a budget of their own; what is the same in all of these is prepared once."""
+    pages = [Image.new("RGB", (90, 60), (n, 0, 0)) for n in range(3)]
+    data = encoded(pages[0], "TIFF", save_all=True, append_images=pages[1:])
+    sha256, prep = hashlib.sha256(data).hexdigest(), CountingPrep()
+    views = {
+        "b": View(frame=1),
+        "c": View(frame=1),
+        "d": View(budget=280),
+        "e": View(budget="auto"),
+        "f": View(frame=2),
+    }
+    job_id = shop.accept("j1", dict.fromkeys("abcdef", data), views=views)
+    shop.preparer(prep).prepare(job_id)
+    [message] = shop.engine_messages()
+    assert isinstance(message, Prepared)
+    assert prep.calls == 5
+    told = [image.get("view", "") for image in message.images]
+    assert told == ["", "frame=1", "budget=280", "budget=auto", "frame=2"]
+    assert {image["sha256"] for image in message.images} == {sha256}
+    blobs = [(shop.blob_dir / image["blob_key"]).read_bytes() for image in message.images]
+    assert [blob[0] for blob in blobs] == [0, 1, 0, 0, 2]
+    assert len({image["blob_key"] for image in message.images}) == 5
+    assert {described_name(image) for image in message.images} == set(shop_ask(shop, job_id).pictures.values())
+    shop.preparer(prep).prepare(shop.accept("j2", {"x": data}, views={"x": View(frame=2)}))
+    assert prep.calls == 5, "it is on the shelf"
+    shop.shelf.remove(sha256)
+    assert list(shop.blob_dir.glob("[!.]*")) == [], "it is forgotten in every view"
+
+
+def shop_ask(shop: Workshop, job_id: str) -> Ask:
+    return Ask.from_content(unpack(shop.records.get(job_id).ask))
+
+
+def test_a_view_that_a_picture_does_not_have_fails_its_job(shop: Workshop) -> None:
+    for job_id, view, said in (
+        ("j1", View(frame=7), "cannot decode image a: frame 7 (from 0) or page 8 was asked for; the file has 1"),
+        ("j2", View(dpi=150), "cannot decode image a: dpi is for pages of a PDF, and this is a PNG"),
+        ("j3", View(budget=560), "a budget of 560 soft tokens is none of this model's: 70, 140, 280"),
+    ):
+        shop.preparer().prepare(shop.accept(job_id, {"a": PHOTO}, views={"a": view}))
+        error = shop.records.get(job_id).error
+        assert error is not None
+        assert error["message"].startswith(said)
+        assert error["code"] == ("budget_unsupported" if job_id == "j3" else "image_view_unsupported")
+        assert error["loc"] == ["assets", "a", "budget"] if job_id == "j3" else ["assets", "a"]
 
 
 def test_a_budget_beyond_the_model_is_refused_with_the_numbers(shop: Workshop) -> None:
@@ -147,7 +198,7 @@ class During(CountingPrep):
         super().__init__()
         self.action = action
 
-    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
+    def prepare(self, data: bytes, budget: Budget, view: View = PLAIN) -> PreparedImage:
         if self.calls == 0:
             assert callable(self.action)
             self.action()
@@ -212,10 +263,10 @@ def test_a_full_blob_directory_is_waited_for(shop: Workshop, monkeypatch: pytest
     job_id = shop.accept("j1", {"a": PHOTO})
     put, full = PatchShelf.put, iter([True, True])
 
-    def put_when_there_is_room(self: PatchShelf, sha256: str, budget: int, prepared: PreparedImage) -> None:
+    def put_when_there_is_room(self: PatchShelf, sha256: str, view: View, prepared: PreparedImage) -> None:
         if next(full, False):
             raise BlobsFull(errno.ENOSPC, "no room")
-        put(self, sha256, budget, prepared)
+        put(self, sha256, view, prepared)
 
     monkeypatch.setattr("photocall_prep.jobs.FULL_STORE_WAIT_S", 0.01)
     monkeypatch.setattr(PatchShelf, "put", put_when_there_is_room)
@@ -227,7 +278,7 @@ def test_a_full_blob_directory_is_waited_for(shop: Workshop, monkeypatch: pytest
 def test_a_blob_directory_that_stays_full_gives_the_job_back(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """To whoever has room, when this process is to stop: it is not this job's failure."""
 
-    def never(self: PatchShelf, sha256: str, budget: int, prepared: PreparedImage) -> None:
+    def never(self: PatchShelf, sha256: str, view: View, prepared: PreparedImage) -> None:
         raise BlobsFull(errno.ENOSPC, "no room")
 
     monkeypatch.setattr(PatchShelf, "put", never)

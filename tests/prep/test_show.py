@@ -14,6 +14,7 @@ from PIL import Image
 
 from photocall import keys
 from photocall.sweeper import Sweeper
+from photocall.views import PLAIN, View
 from photocall.wire import unpack
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.resize import to_grid
@@ -37,7 +38,7 @@ def room(shop: Workshop) -> Showroom:
 
 def shown(shop: Workshop, sha256: str = SHA) -> dict[str, Any]:
     raw = cast("dict[bytes, bytes]", shop.redis.hgetall(keys.shown(sha256)))
-    return {name.decode(): value if name == b"png" else unpack(value) for name, value in raw.items()}
+    return {name.decode(): value if name.startswith(b"png") else unpack(value) for name, value in raw.items()}
 
 
 def test_the_png_has_the_pixels_of_the_patches(shop: Workshop) -> None:
@@ -51,15 +52,18 @@ def test_the_png_has_the_pixels_of_the_patches(shop: Workshop) -> None:
     assert report.pop("ms") > 0
     height, width = prepared.grid.pixels
     assert report == {
-        "bytes": len(PHOTO), "decoder": "PNG", "mode": "RGB", "orientation": 1, "colour": "as it is",
-        "size_in": [200, 100], "size_upright": [200, 100], "size_out": [width, height],
-        "grid": [prepared.grid.height, prepared.grid.width], "soft_tokens": prepared.grid.num_soft, "budget": 140,
+        "bytes": len(PHOTO), "decoder": "PNG", "mode": "RGB", "frame": 0, "frames": 1, "orientation": 1,
+        "colour": "as it is", "size_in": [200, 100], "size_upright": [200, 100], "size_decoded": [200, 100],
+        "size_out": [width, height], "grid": [prepared.grid.height, prepared.grid.width],
+        "soft_tokens": prepared.grid.num_soft, "budget": 140, "budget_why": "as asked for or set up",
+        "fidelity": "fast",
     }  # fmt: skip
     assert 0 < shop.redis.ttl(keys.shown(SHA)) <= 300
 
 
 @pytest.mark.parametrize(
-    ("mode", "colour"), [("RGBA", "alpha over white"), ("I;16", "16 bits to 8"), ("L", "L to RGB"), ("P", "P to RGB")]
+    ("mode", "colour"),
+    [("RGBA", "alpha over white"), ("I;16", "16 bits to 8, L to RGB"), ("L", "L to RGB"), ("P", "P to RGB")],
 )
 def test_the_report_says_how_colours_became_rgb(shop: Workshop, mode: str, colour: str) -> None:
     data = encoded(Image.new(mode, (60, 40)), "PNG")
@@ -67,6 +71,34 @@ def test_the_report_says_how_colours_became_rgb(shop: Workshop, mode: str, colou
     shop.images.put(sha256, data, "local")
     room(shop).show(sha256)
     assert shown(shop, sha256)["report"]["colour"] == colour
+
+
+def test_every_view_is_shown_by_itself(shop: Workshop) -> None:
+    """A page of a document, on another background, by size and detail; a few views of a picture are kept."""
+    data = encoded(
+        Image.new("RGBA", (300, 200)), "PNG", save_all=True, append_images=[Image.new("RGBA", (300, 200), "red")]
+    )
+    sha256 = hashlib.sha256(data).hexdigest()
+    shop.images.put(sha256, data, "local")
+    for view, colour in (
+        (View(background="102030"), (16, 32, 48)),
+        (View(frame=1, budget="auto"), (255, 0, 0)),
+        (PLAIN, (255, 255, 255)),
+    ):
+        room(shop).show(sha256, view)
+        found = shown(shop, sha256)
+        with Image.open(io.BytesIO(found[keys.shown_field("png", str(view))])) as image:
+            assert image.getpixel((5, 5)) == colour
+    assert found["report?frame=1&budget=auto"]["budget_why"] == "300x200 pixels fill no more"
+    assert found["report?frame=1&budget=auto"]["frame"] == 1
+    assert len(found) == 6
+    room(shop).show(sha256, View(budget=560))
+    assert shown(shop, sha256)["error?budget=560"]["code"] == "budget_unsupported"
+    for n in range(20):
+        room(shop).show(sha256, View(background=f"{n:06x}"))
+    assert len(shown(shop, sha256)) <= 18
+    room(shop).forget(sha256)
+    assert shop.redis.exists(keys.shown(sha256)) == 0, "in every view"
 
 
 def test_a_rotated_picture(shop: Workshop) -> None:
@@ -96,7 +128,7 @@ def test_the_worker_shows_and_forgets(shop: Workshop) -> None:
     token = SHOWROOM.set(room(shop))
     try:
         shop.preparer().prepare(shop.accept("j1", {"a": PHOTO}))
-        assert shop.shelf.find(SHA, 140) is not None
+        assert shop.shelf.find(SHA, PLAIN) is not None
         shop.queues.enqueue_aside(keys.SHOW_JOB, SHA)
         shop.queues.enqueue_aside(keys.SHOW_JOB, SHA)
         assert shop.queues.waiting()["interactive"] == 1
@@ -110,7 +142,7 @@ def test_the_worker_shows_and_forgets(shop: Workshop) -> None:
         PrepWorker(shop.redis, shop.queues, "w2").serve(burst=True)
     finally:
         SHOWROOM.reset(token)
-    assert shop.shelf.find(SHA, 140) is None
+    assert shop.shelf.find(SHA, PLAIN) is None
     assert list(shop.blob_dir.glob("[!.]*")) == []
     assert shop.redis.exists(keys.shown(SHA), keys.FORGET) == 0
 

@@ -166,7 +166,7 @@ def test_a_png_with_another_gamma_and_other_primaries() -> None:
     ],
 )
 def test_what_means_srgb_or_nothing_changes_nothing(chunks: tuple[tuple[bytes, bytes], ...]) -> None:
-    data = png_with(*((chunks,) if isinstance(chunks[0], bytes) else chunks))  # type: ignore[arg-type]
+    data = png_with(*((chunks,) if isinstance(chunks[0], bytes) else chunks))
     assert pixels(data)[0].tolist() == [list(colour) for colour in COLOURS]
     assert decoded(data).colour == ()
 

@@ -353,7 +353,7 @@ def test_redis_may_come_late_and_go(tmp_path: Path) -> None:
     ("variable", "value", "message"),
     [
         ("PHOTOCALL_MAX_PIXELS", "many", "PHOTOCALL_MAX_PIXELS='many': expected an integer >= 1"),
-        ("PHOTOCALL_BUDGET", "560", "PHOTOCALL_BUDGET='560': expected one of 70, 140, 280"),
+        ("PHOTOCALL_BUDGET", "560", "PHOTOCALL_BUDGET='560': expected auto, or one of 70, 140, 280"),
         ("PHOTOCALL_MODEL", "/nowhere", "/nowhere: no image settings"),
     ],
 )

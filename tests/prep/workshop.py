@@ -21,7 +21,7 @@ from photocall.questions import Noul
 from photocall.queueing import PrepQueues
 from photocall.records import Policy, Records
 from photocall.scripts import run
-from photocall.views import PLAIN, View
+from photocall.views import PLAIN, Budget, View
 from photocall.wire import Wire, pack
 from photocall_prep.jobs import Preparer
 from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
@@ -57,14 +57,15 @@ class Workshop:
         lane: Lane = "interactive",
         deadline_s: float = 60,
         urls: dict[str, str] | None = None,
-        budget: int | None = None,
+        budget: Budget | None = None,
+        views: dict[str, View] | None = None,
     ) -> str:
         """Store the pictures and accept a job that asks about them, and about those at the URLs; its id."""
         assets = {name: hashlib.sha256(data).hexdigest() for name, data in pictures.items()}
         for name, data in pictures.items():
             self.images.put(assets[name], data, "local")
         assets |= urls or {}
-        ask = Ask(None, " ".join(assets), (Noul("q", "Is it red?"),), assets, budget=budget)
+        ask = Ask(None, " ".join(assets), (Noul("q", "Is it red?"),), assets, budget=budget, views=views or {})
         now = time.time()
         accepted = self.records.accept(
             NewJob(
@@ -117,7 +118,7 @@ class CountingPrep(ImagePrep):
         super().__init__(TestLimits())
         self.calls = 0
 
-    def prepare(self, data: bytes, budget: int, view: View = PLAIN) -> PreparedImage:
+    def prepare(self, data: bytes, budget: Budget, view: View = PLAIN) -> PreparedImage:
         self.calls += 1
         return super().prepare(data, budget, view)
 

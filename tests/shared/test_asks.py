@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from photocall.asks import Ask, AssetKeys, mentioned
 from photocall.questions import Box, Choice, Noul, Number, Option, Question, Score, Text
+from photocall.views import View
 
 QUESTIONS: tuple[Question, ...] = (
     Choice("c", {"task": "pick"}, (Option("a", {"x": [1, None]}), Option("b"))),
@@ -30,6 +31,8 @@ def test_an_ask_survives_msgpack_with_every_question_type() -> None:
         QUESTIONS,
         {"img": "ab" * 32},
         by_question=True,
+        budget="auto",
+        views={"img": View(2, 150, "aabbcc", 280), "all": View(budget="auto")},
     )
     assert Ask.from_content(msgpack.unpackb(msgpack.packb(ask.to_content()))) == ask
 

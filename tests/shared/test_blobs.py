@@ -43,6 +43,15 @@ def test_put_and_get(store: BlobStore) -> None:
     assert store.sweep() == 0
 
 
+def test_all_of_a_prefix_go_and_no_others(store: BlobStore) -> None:
+    for key in ("ab-140fast-x", "ab-140fast-x-grid", "ab-280fast_f2-x", "abc-140fast-x", "b-140fast-x"):
+        store.put(key, b"1")
+    store.remove_all("ab-")
+    assert [store.get(key) for key in ("ab-140fast-x", "ab-140fast-x-grid", "ab-280fast_f2-x")] == [None] * 3
+    assert store.get("abc-140fast-x") == store.get("b-140fast-x") == b"1"
+    store.remove_all("ab-")
+
+
 def test_urls(tmp_path: Path, redis_server: RedisServer) -> None:
     assert isinstance(open_blobs(f"dir:{tmp_path}"), DirBlobs)
     assert isinstance(open_blobs(redis_server.url), RedisBlobs)

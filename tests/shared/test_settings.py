@@ -55,6 +55,10 @@ def test_values_are_read() -> None:
     ("cls", "variable", "value"),
     [
         (GatewaySettings, "PHOTOCALL_PORT", "x"),
+        (PrepSettings, "PHOTOCALL_BUDGET", "most"),
+        (PrepSettings, "PHOTOCALL_BUDGET", "1121"),
+        (PrepSettings, "PHOTOCALL_BACKGROUND", "white"),
+        (PrepSettings, "PHOTOCALL_FIDELITY", "best"),
         (GatewaySettings, "PHOTOCALL_PORT", "70000"),
         (GatewaySettings, "PHOTOCALL_PORT", ""),
         (EngineSettings, "PHOTOCALL_GPU_MEMORY", "0"),
@@ -100,6 +104,14 @@ def test_a_step_is_as_large_as_the_device_wants(device: str, rows: int, soft_tok
         {"PHOTOCALL_DEVICE": device, "PHOTOCALL_TOKEN_BUDGET": "1200", "PHOTOCALL_ENCODE_BUDGET": "280"}
     )
     assert (told.token_budget, told.encode_budget) == (1200, 280)
+
+
+def test_how_pictures_are_prepared() -> None:
+    told = {"PHOTOCALL_BUDGET": "auto", "PHOTOCALL_BACKGROUND": "#FFaa00", "PHOTOCALL_FIDELITY": "exact"}
+    settings = PrepSettings.from_env(told)
+    assert (settings.budget, settings.background, settings.fidelity) == ("auto", "ffaa00", "exact")
+    assert PrepSettings.from_env({"PHOTOCALL_BUDGET": "280"}).budget == 280
+    assert PrepSettings.from_env({}).background == "ffffff"
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://", "unix://", "password"])

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from photocall.grid import Grid
+from photocall.grid import Grid, ProcessorConfig
 from photocall.logs import set_up
 from photocall.settings import PrepSettings
-from photocall.views import View
+from photocall.views import Budget, View, parse_budget
 from photocall_prep.decoder.channel import Channel, Frame
 from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
@@ -44,7 +44,9 @@ def serve(channel: Channel, prep: Prep, most: int) -> None:
 
 def _answer(prep: Prep, asked: Frame) -> Frame:
     try:
-        prepared = prep.prepare(asked.body, int(asked.head["budget"]), View.parse(str(asked.head["view"])))
+        prepared = prep.prepare(
+            asked.body, parse_budget(str(asked.head["budget"])), View.parse(str(asked.head["view"]))
+        )
     except ImageRefused as refused:
         return Frame({"refused": refused.code, "reason": refused.reason})
     except MemoryError:
@@ -55,9 +57,9 @@ def _answer(prep: Prep, asked: Frame) -> Frame:
     return packed(prepared)
 
 
-def asking(data: bytes, budget: int, view: View) -> Frame:
+def asking(data: bytes, budget: Budget, view: View) -> Frame:
     """The question."""
-    return Frame({"budget": budget, "view": str(view)}, data)
+    return Frame({"budget": str(budget), "view": str(view)}, data)
 
 
 def packed(prepared: PreparedImage) -> Frame:
@@ -79,6 +81,11 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
+def _prep(settings: PrepSettings) -> ImagePrep:
+    allowed = ProcessorConfig.read(settings.model).allowed
+    return ImagePrep(settings, settings.fidelity, settings.background, allowed)
+
+
 def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep | None = None) -> int:
     """Serve the channel of these descriptors; 0 when the worker is gone. `prep` is the tests'."""
     set_up("decoder")
@@ -89,6 +96,6 @@ def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep |
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be full of somebody's picture
     resource.setrlimit(resource.RLIMIT_DATA, (settings.decode_bytes, settings.decode_bytes))
     channel = Channel(socket.socket(fileno=socket_fd), memory_fd)
-    serve(channel, prep or ImagePrep(settings, settings.fidelity), settings.max_image_bytes)
+    serve(channel, prep or _prep(settings), settings.max_image_bytes)
     channel.close()
     return 0

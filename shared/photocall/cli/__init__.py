@@ -21,9 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verify = commands.add_parser("verify", help="compare the engine with transformers on a checkpoint of your own")
     verify.add_argument("directory", metavar="DIR", help="checkpoint directory")
     verify.add_argument("--tolerance", metavar="X", help="largest difference of a logit that passes")
+    commands.add_parser("inspect", help="say what the model would see of picture files", add_help=False)
     keys.add_arguments(commands.add_parser("keys", help="make, list and revoke API keys"))
     review.add_arguments(commands.add_parser("review", help="a batch's answers for people to look at"))
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["inspect"]:  # its arguments are the prep room's, which alone knows them
+        return subprocess.run([sys.executable, "-m", "photocall_prep", "inspect", *given[1:]], check=False).returncode
+    options = parser.parse_args(given)
     if options.command == "review":
         return review.run_review(options)
     if options.command == "keys":

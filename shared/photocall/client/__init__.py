@@ -11,7 +11,7 @@ A picture is uploaded once, under the hash of its bytes, and again by itself whe
 from photocall.client.async_client import AsyncClient
 from photocall.client.batch_flows import Batch, Row
 from photocall.client.errors import ClientError, JobFailed, NotAnswered, RequestRefused
-from photocall.client.flows import Image, Job
+from photocall.client.flows import Image, Job, Picture
 from photocall.client.sync_client import Client
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Job",
     "JobFailed",
     "NotAnswered",
+    "Picture",
     "RequestRefused",
     "Row",
 ]

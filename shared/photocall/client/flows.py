@@ -11,12 +11,32 @@ import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from photocall.client.errors import JobFailed, NotAnswered, RequestRefused
 
-Image: TypeAlias = bytes | Path | str
-"""Bytes, a path, or a text: the hash of a picture that is stored, or a URL where the server fetches these."""
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture and how it is to be shown; None: as the server is set up. docs/images.md says what the fields mean."""
+
+    image: bytes | Path | str
+    page: int | None = None
+    frame: int | None = None
+    dpi: int | None = None
+    background: str | None = None
+    budget: int | Literal["auto"] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Those that stand beside the picture in a request."""
+        told: dict[str, Any] = {"page": self.page, "frame": self.frame, "dpi": self.dpi}
+        told |= {"background": self.background, "budget": self.budget}
+        return {name: value for name, value in told.items() if value is not None}
+
+
+Image: TypeAlias = bytes | Path | str | Picture
+"""Bytes, a path, or a text: the hash of a picture that is stored, or a URL where the server fetches these; or how one
+of these is to be shown."""
 
 T = TypeVar("T")
 MAX_TRIES = 5
@@ -129,9 +149,10 @@ def submit(
     state: Any, questions: Mapping[str, Any], images: Mapping[str, Image], key: str | None, fields: Mapping[str, Any]
 ) -> Flow[Job]:
     """Accept a job: its pictures are named by hash, and sent when the server says that it does not have one."""
-    data = {name: image.read_bytes() if isinstance(image, Path) else image for name, image in images.items()}
+    shown = {name: image if isinstance(image, Picture) else Picture(image) for name, image in images.items()}
+    data = {name: _loaded(each.image) for name, each in shown.items()}
     known = {hashlib.sha256(image).hexdigest(): image for image in data.values() if isinstance(image, bytes)}
-    assets = {name: _asset(image) for name, image in data.items()}
+    assets = {name: {**_asset(image), **shown[name].fields()} for name, image in data.items()}
     body = {"state": state, "questions": questions, **({"assets": assets} if assets else {})}
     body |= {name: value for name, value in fields.items() if value is not None}
     made = Call("POST", "/v1/jobs", body, headers={"idempotency-key": key or secrets.token_hex(16)})
@@ -194,6 +215,10 @@ def ask(submitting: Flow[Job], timeout_s: float | None) -> Flow[Job]:
     if job.status != "succeeded":
         raise JobFailed(job.fields)
     return job
+
+
+def _loaded(image: bytes | Path | str) -> bytes | str:
+    return image.read_bytes() if isinstance(image, Path) else image
 
 
 def _asset(image: bytes | str) -> dict[str, str]:

@@ -1,0 +1,137 @@
+"""What `fast` pixels cost in answers: models/mini asked the same of pictures prepared fast and exactly.
+
+    python -m ops.bench.fidelity --pictures 100
+
+Scenes, wordings, layouts and backgrounds are the held-out split's, drawn at sizes of cameras, where `fast` decodes a
+JPEG at a part of its size; half of them are turned by EXIF. Every probability of an answer is compared. Prints a table
+and writes JSON under $OUT or ops/bench/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ops.bench.figures import keep
+from ops.train.answering import EngineAnswerer, jpeg, prep_of
+from ops.train.ask import ask
+from ops.train.checkpoint import BUDGET
+from ops.train.draw import Drawer
+from ops.train.evaluate import KINDS, SEEDS, WEIGHTS
+from photocall.questions import Question
+from photocall_prep.prepare import Fidelity
+
+MINI = Path("models/mini")
+SIZES = ((2592, 1944), (1944, 2592), (3000, 2000), (2688, 1512), (4000, 3000), (1920, 1080))
+FIDELITIES: tuple[Fidelity, Fidelity] = ("fast", "exact")
+OF_A_TYPE = 3  # questions of each type asked of one picture
+SHIFT = 0.01  # a probability that moves by less is the same
+
+
+@dataclass(frozen=True, slots=True)
+class Shifts:
+    """How far one picture's answers moved, and its pixels, in levels of 255."""
+
+    answers: tuple[tuple[str, float, bool], ...]  # type, largest move of a probability, whether another answer came
+    pixel_mean: float
+    pixel_max: int
+
+
+def main() -> int:
+    """Compare, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    shifts = list(measured(options.pictures, options.threads))
+    results = summary(shifts)
+    for line in results:
+        print(f"{line['workload']:44} {line['value']:.5f} {line['unit']}")
+    keep(f"fidelity-{datetime.now(UTC):%Y-%m-%d}", results)
+    return 0
+
+
+def measured(pictures: int, threads: int, model: Path = MINI) -> Iterator[Shifts]:
+    """Each picture asked twice."""
+    drawer = Drawer("heldout", None)
+    fast, exact = (EngineAnswerer(model, threads, prep=prep_of(fidelity)) for fidelity in FIDELITIES)
+    for number in range(pictures):
+        questions, file = sample(drawer, number)
+        first, second = (asker.ask("@img", questions, {"@img": file})["answers"] for asker in (fast, exact))
+        apart = np.abs(pixels(file, "fast") - pixels(file, "exact"))
+        moved = tuple((q.type, *moves(first[q.name], second[q.name])) for q in questions)
+        yield Shifts(moved, float(apart.mean()), int(apart.max()))
+
+
+def sample(drawer: Drawer, number: int) -> tuple[tuple[Question, ...], bytes]:
+    """A held-out scene as a camera's file, and questions about it."""
+    rng = random.Random(SEEDS["heldout"] + 500_000 + number)
+    image, made = drawer.scene(rng, size=SIZES[number % len(SIZES)], kind=rng.choices(KINDS, WEIGHTS)[0])
+    taken: defaultdict[str, list[Question]] = defaultdict(list)
+    for asked in ask(made, "heldout", rng, 60):
+        if len(taken[asked.question.type]) < OF_A_TYPE:
+            taken[asked.question.type].append(asked.question)
+    every = [question for of_type in taken.values() for question in of_type]
+    named = tuple(replace(question, name=f"q{i}") for i, question in enumerate(every))
+    quality = rng.randint(75, 95)
+    if number % 2 == 0:
+        return named, jpeg(image, quality)
+    return named, jpeg(image.transpose(Image.Transpose.ROTATE_90), quality, orientation=6)
+
+
+def pixels(file: bytes, fidelity: Fidelity) -> np.ndarray[Any, Any]:
+    """Patches as signed numbers."""
+    return np.frombuffer(prep_of(fidelity).prepare(file, BUDGET).patches, np.uint8).astype(np.int16)
+
+
+def moves(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[float, bool]:
+    """The largest move of a probability, and whether the answer itself is another."""
+    if "noul" in first:
+        return abs(first["noul"] - second["noul"]), (first["noul"] >= 0.5) != (second["noul"] >= 0.5)
+    if "probabilities" in first:
+        old, new = first["probabilities"], second["probabilities"]
+        best = max(old, key=old.__getitem__), max(new, key=new.__getitem__)
+        # A number shows its likeliest values alone: what only one of the two shows has at most what the other hides.
+        return max(abs(old[key] - new[key]) for key in old.keys() & new.keys()), best[0] != best[1]
+    return abs(math.exp(first["logprob"]) - math.exp(second["logprob"])), first["text"] != second["text"]
+
+
+def summary(shifts: list[Shifts]) -> list[dict[str, Any]]:
+    """Figures by type and over all."""
+    by_type: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
+    for shift in shifts:
+        for kind, move, other in shift.answers:
+            by_type[kind].append((move, other))
+            by_type["all"].append((move, other))
+    results = [
+        _line("pixels, mean of the worst picture", max(s.pixel_mean for s in shifts), "of 255", len(shifts)),
+        _line("pixels, largest", max(s.pixel_max for s in shifts), "of 255", len(shifts)),
+    ]
+    for kind, found in by_type.items():
+        moved = np.array([move for move, _ in found])
+        results += [
+            _line(f"{kind}: mean move of a probability", float(moved.mean()), "", len(found)),
+            _line(f"{kind}: 99th percentile", float(np.percentile(moved, 99)), "", len(found)),
+            _line(f"{kind}: largest", float(moved.max()), "", len(found)),
+            _line(f"{kind}: share moved by {SHIFT} or more", float((moved >= SHIFT).mean()), "", len(found)),
+            _line(f"{kind}: share of other answers", sum(other for _, other in found) / len(found), "", len(found)),
+        ]
+    return results
+
+
+def _line(workload: str, value: float, unit: str, count: int) -> dict[str, Any]:
+    return {"workload": workload, "shape": "models/mini", "value": value, "unit": unit, "count": count}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
