@@ -168,6 +168,12 @@ def bench(arguments: list[str]) -> int:
     return run_in_venv(["-m", "ops.bench.pipeline", *arguments])
 
 
+def bench_prep(arguments: list[str]) -> int:
+    """The photographs come with packages of `dev`."""
+    set_up("dev")
+    return run_in_venv(["-m", "ops.bench.prep", *arguments])
+
+
 def eval_mini(arguments: list[str]) -> int:
     """A hundred held-out pictures, unless the arguments say otherwise; a run that is stopped goes on."""
     set_up("dev")
@@ -197,6 +203,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "check": check,
     "docs": docs,
     "bench": bench,
+    "bench-prep": bench_prep,
     "eval-mini": eval_mini,
     "stack-test": stack_test,
     "chaos": chaos,

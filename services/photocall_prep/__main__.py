@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Callable, Iterable
 
 from photocall import failpoints
 from photocall.addresses import AddressRules
@@ -46,7 +47,7 @@ def main() -> int:
         settings = PrepSettings.from_env(os.environ)
         failpoints.arm(settings)
         prep = GuardedPrep(os.environ, settings.decode_s)
-        worker = compose(settings, prep)
+        worker = compose(settings, prep, prep.pids)
     except (SettingsError, ProcessorConfigError) as error:
         print(f"photocall prep: {error}", file=sys.stderr)
         return 2
@@ -61,8 +62,11 @@ def main() -> int:
     return 0
 
 
-def compose(settings: PrepSettings, prep: Prep) -> PrepWorker:
-    """The worker with everything it needs. Raises ProcessorConfigError; Redis need not be there yet."""
+def compose(settings: PrepSettings, prep: Prep, helpers: Callable[[], Iterable[int]] = tuple) -> PrepWorker:
+    """The worker with everything it needs; `helpers` are the processes that `prep` works with.
+
+    Raises ProcessorConfigError; Redis need not be there yet.
+    """
     config = ProcessorConfig.read(settings.model)
     budget = settings.budget or config.budget
     if budget != AUTO and budget not in config.allowed:
@@ -71,7 +75,7 @@ def compose(settings: PrepSettings, prep: Prep) -> PrepWorker:
     client = connect(settings.redis_url)
     wire = Wire(settings.signing_key(), session=name)
     blobs = open_blobs(settings.blobs, settings.blob_bytes)
-    wear = Wear(settings.renew_pictures, settings.renew_bytes)
+    wear = Wear(settings.renew_pictures, settings.renew_bytes, helpers)
     worker = PrepWorker(client, PrepQueues(client, wire), name, tidy=blobs.sweep, wear=wear)
     caller = Caller(AddressRules(settings.allow_networks), settings.fetch_timeout_s, settings.max_image_bytes)
     images = ImageStore(client, settings.image_ttl_s)

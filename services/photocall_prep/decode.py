@@ -24,7 +24,7 @@ from photocall_prep.ico import icon_picture
 from photocall_prep.pdf_source import PdfSource
 from photocall_prep.pillow_source import PillowSource
 from photocall_prep.refusal import ImageRefused, Limits
-from photocall_prep.sources import Facts, Loaded, Renamed, Source
+from photocall_prep.sources import Facts, Fitted, Loaded, Renamed, Source
 
 # What the decoders raise on damaged files: the picture is refused, the process goes on.
 _DAMAGE = (
@@ -53,6 +53,11 @@ class OpenPicture:
     def facts(self) -> Facts:
         """What its header says."""
         return self._source.facts
+
+    def fitted(self, size: tuple[int, int]) -> Fitted | None:
+        """Straight to a width and height, not turned; None where `load` and a resize are the way."""
+        with _refusing(self.facts.format):
+            return self._source.fitted(size)
 
     def load(self, at_least: tuple[int, int] | None = None) -> Loaded:
         """Decode, once. `at_least`: fewer pixels than stored will do, on neither side fewer than this; None: all.

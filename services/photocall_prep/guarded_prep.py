@@ -57,6 +57,10 @@ class GuardedPrep:
         """Have a decoder ready, so that the first picture need not wait for it."""
         self._idle.append(self._started())
 
+    def pids(self) -> list[int]:
+        """Of the decoders that are idle."""
+        return [decoder.pid for decoder in self._idle]
+
     def close(self) -> None:
         """End the decoders that are idle."""
         while self._idle:
@@ -107,6 +111,11 @@ class _Decoder:
                 pass_fds=(theirs.fileno(), memory),
             )
         self._ready = False
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
 
     def wait_ready(self) -> None:
         """Raises DecoderFailed for one that does not start: no picture is to blame for it."""

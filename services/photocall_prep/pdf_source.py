@@ -12,7 +12,7 @@ from photocall.views import View
 from photocall_prep.colour import named, rgb_of
 from photocall_prep.frames import no_such_frame
 from photocall_prep.refusal import ImageRefused, Limits
-from photocall_prep.sources import Facts, Loaded
+from photocall_prep.sources import Facts, Fitted, Loaded
 
 DEFAULT_DPI = 150
 MIN_DPI, MAX_DPI = 18, 1200
@@ -52,6 +52,10 @@ class PdfSource:
     def facts(self) -> Facts:
         """What is known of the page."""
         return self._facts
+
+    def fitted(self, size: tuple[int, int]) -> Fitted | None:
+        """See `sources.Source`."""
+        return None
 
     def load(self, at_least: tuple[int, int] | None) -> Loaded:
         """See `sources.Source`. The page is always drawn at its resolution."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pillow_heif
 from PIL import AvifImagePlugin, Image
 
@@ -12,8 +13,9 @@ from photocall_prep.colour import to_rgb
 from photocall_prep.frames import check_frames, go_to
 from photocall_prep.png_chunks import PngChunks
 from photocall_prep.refusal import ImageRefused, Limits
-from photocall_prep.sources import Facts, Loaded
+from photocall_prep.sources import Facts, Fitted, Loaded
 from photocall_prep.stated_colours import stated
+from photocall_prep.streaming import streamed
 from photocall_prep.turning import known
 
 # The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
@@ -66,6 +68,20 @@ class PillowSource:
     def facts(self) -> Facts:
         """What the header says."""
         return self._facts
+
+    def fitted(self, size: tuple[int, int]) -> Fitted | None:
+        """See `sources.Source`. Colours are converted after the resize: of fewer pixels, a level apart at edges."""
+        image, kind = self._image, "JPEG" if self._image.format in _JPEGS else self._image.format
+        if self._facts.frame or kind is None or image.has_transparency_data:
+            return None
+        found = streamed(self._data, kind, image.mode, image.size, size)
+        if found is None:
+            return None
+        says = stated(image, self._data, self._chunks)
+        if image.mode == "RGB" and says.profile is None:
+            return Fitted(found.pixels, (), found.decoded_size)
+        rgb, steps = to_rgb(Image.fromarray(found.pixels), self._background, says)
+        return Fitted(np.asarray(rgb), steps, found.decoded_size)
 
     def load(self, at_least: tuple[int, int] | None) -> Loaded:
         """See `sources.Source`. A JPEG's transform gives every second, fourth or eighth pixel, filtered."""

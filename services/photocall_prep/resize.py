@@ -4,7 +4,8 @@ The aspect ratio changes by less than one soft token, since each side is cut to 
 is rounded to 8 bits before the model scales it, which is what the checkpoints were trained with.
 
 Pillow resizes along rows first and rounds between its two passes, so whether a picture is turned before or after
-changes some values: `exact` turns first, as the reference does; else the smaller side of the work is turned.
+changes some values: `exact` turns first, as the reference does; else the smaller side of the work is turned, and
+libvips makes pictures smaller where it can (`streaming.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from photocall.grid import Grid
-from photocall_prep.turning import turned, upright
+from photocall_prep.streaming import reduced
+from photocall_prep.turning import turned, upright, upright_pixels
 
 
 def to_grid(
@@ -28,7 +30,10 @@ def to_grid(
     height, width = grid.pixels
     if exact:
         return np.asarray(_resized(upright(rgb, orientation), (width, height), None))
-    return np.asarray(upright(_resized(rgb, turned((width, height), orientation), covers), orientation))
+    size = turned((width, height), orientation)
+    if covers in (None, rgb.size) and rgb.size != size and (pixels := reduced(np.asarray(rgb), size)) is not None:
+        return upright_pixels(pixels, orientation)
+    return np.asarray(upright(_resized(rgb, size, covers), orientation))
 
 
 def _resized(rgb: Image.Image, size: tuple[int, int], covers: tuple[float, float] | None) -> Image.Image:

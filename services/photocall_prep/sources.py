@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from photocall_prep.turning import turned
@@ -40,11 +42,26 @@ class Loaded:
     covers: tuple[float, float] | None = None  # width and height of the part that is the picture; None: all of it
 
 
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Pixels of the size that was asked for, not turned yet."""
+
+    pixels: NDArray[np.uint8]  # RGB [height, width, 3]
+    colour: tuple[str, ...]
+    decoded_size: tuple[int, int]  # width and height that were decoded on the way
+
+
 class Source(Protocol):
     """One picture of an open file."""
 
     @property
     def facts(self) -> Facts: ...
+
+    def fitted(self, size: tuple[int, int]) -> Fitted | None:
+        """Straight from the file to a width and height, where that is cheaper than `load` and a resize; else None.
+
+        Never an error: what is wrong with a file, `load` finds and says.
+        """
 
     def load(self, at_least: tuple[int, int] | None) -> Loaded:
         """Decode, once. `at_least`: fewer pixels than stored will do, on neither side fewer than this; None: all.
@@ -62,6 +79,10 @@ class Renamed:
     def __init__(self, inner: Source, name: str, frame: int, frames: int) -> None:
         self._inner = inner
         self.facts = replace(inner.facts, format=name, frame=frame, frames=frames)
+
+    def fitted(self, size: tuple[int, int]) -> Fitted | None:
+        """See Source."""
+        return self._inner.fitted(size)
 
     def load(self, at_least: tuple[int, int] | None) -> Loaded:
         """See Source."""

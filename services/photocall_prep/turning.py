@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 _TURNS = {
@@ -14,6 +16,8 @@ _TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 
+_FLIPS = {2: (1, -1), 3: (-1, -1), 4: (-1, 1), 6: (1, -1), 7: (-1, -1), 8: (-1, 1)}  # after the sides were swapped
+
 
 def known(orientation: object) -> int:
     """1 to 8; 1 for everything that the standard does not know."""
@@ -23,6 +27,14 @@ def known(orientation: object) -> int:
 def upright(image: Image.Image, orientation: int) -> Image.Image:
     """The picture as it is looked at."""
     return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+
+
+def upright_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """[height, width, 3] as it is looked at; a view."""
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    down, across = _FLIPS.get(orientation, (1, 1))
+    return pixels[::down, ::across]
 
 
 def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from ops.photographs import Shot, photograph
 from photocall.grid import BUDGETS
 from photocall_prep.budgets import candidates, choose
 from photocall_prep.prepare import ImagePrep
-from tests.prep.photographs import Shot, photograph
 from tests.prep.pictures import TestLimits, encoded
 
 

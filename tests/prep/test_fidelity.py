@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from transformers import Gemma4ImageProcessorPil
 
+from ops.photographs import NAMES, Shot
 from photocall.grid import Grid
 from photocall_prep.prepare import ImagePrep
-from tests.prep.photographs import NAMES, Shot
 from tests.prep.pictures import TestLimits
 
 LIMITS = TestLimits(max_pixels=16_000_000)

@@ -19,7 +19,7 @@ SIZES = [(64, 48), (48, 48), (1, 1), (1, 900), (1500, 2), (5000, 11), (640, 480)
 @pytest.mark.parametrize("budget", [70, 140, 280])
 def test_grid_and_pixels_are_the_references(size: tuple[int, int], budget: int) -> None:
     picture = noise(*size)
-    ours = PREP.prepare(encoded(picture, "PNG"), budget)
+    ours = ImagePrep(TestLimits(), "exact").prepare(encoded(picture, "PNG"), budget)
     reference = Gemma4ImageProcessorPil(max_soft_tokens=budget)(
         picture, return_tensors="np", input_data_format="channels_last"
     )

@@ -23,6 +23,7 @@ from photocall.grid import Grid, ProcessorConfig
 from photocall.logs import set_up
 from photocall.settings import PrepSettings
 from photocall.views import Budget, View, parse_budget
+from photocall_prep.crowd import Crowd, own_cores
 from photocall_prep.decoder.channel import Channel, Frame
 from photocall_prep.prepare import ImagePrep, Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
@@ -83,7 +84,8 @@ def _frozen(value: Any) -> Any:
 
 def _prep(settings: PrepSettings) -> ImagePrep:
     allowed = ProcessorConfig.read(settings.model).allowed
-    return ImagePrep(settings, settings.fidelity, settings.background, allowed)
+    crowd = Crowd(settings.model, own_cores())
+    return ImagePrep(settings, settings.fidelity, settings.background, allowed, crowd)
 
 
 def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep | None = None) -> int:

@@ -10,11 +10,10 @@ import io
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from PIL import Image
-
-from tests.prep.pictures import encoded
 
 _SKIMAGE = ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg", "retina.jpg", "motorcycle_left.png")
 _SKIMAGE_MORE = ("hubble_deep_field.jpg", "page.png", "coins.png")
@@ -54,7 +53,7 @@ class Shot:
 def _data(shot: Shot) -> bytes:
     image = _grained(_cut(photograph(shot.name), shot.size), seed=shot.size[0])
     if shot.format == "PNG":
-        return encoded(image, "PNG", compress_level=1)
+        return _encoded(image, "PNG", compress_level=1)
     options: dict[str, object] = {"quality": shot.quality}
     if shot.format == "JPEG":
         options |= {"subsampling": shot.subsampling, "progressive": shot.progressive}
@@ -62,7 +61,13 @@ def _data(shot: Shot) -> bytes:
         exif = Image.Exif()
         exif[0x0112] = shot.orientation
         options["exif"] = exif
-    return encoded(image, shot.format, **options)
+    return _encoded(image, shot.format, **options)
+
+
+def _encoded(image: Image.Image, name: str, **options: Any) -> bytes:
+    out = io.BytesIO()
+    image.save(out, name, **options)
+    return out.getvalue()
 
 
 def _cut(image: Image.Image, size: tuple[int, int]) -> Image.Image:
