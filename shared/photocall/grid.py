@@ -20,7 +20,7 @@ PATCH_BYTES = PATCH_SIZE * PATCH_SIZE * 3
 BUDGETS = (70, 140, 280, 560, 1120)  # soft tokens a picture may take; the values the checkpoints were trained with
 
 # Part of every blob key: raise it whenever prep would make other bytes from the same picture.
-PIPELINE_VERSION = 2
+PIPELINE_VERSION = 3
 
 _BICUBIC = 3  # PIL.Image.Resampling.BICUBIC
 _SOFT_SIDE = PATCH_SIZE * POOL

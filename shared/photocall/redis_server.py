@@ -51,8 +51,11 @@ class RedisServer:
         """`PHOTOCALL_REDIS_URL` for its clients."""
         return f"unix://{self.socket}"
 
-    def command(self, max_memory: int = 0) -> list[str]:
-        """The command line; makes the directories. `max_memory` in bytes, 0 without a bound."""
+    def command(self, max_memory: int = 0, persistent: bool = True) -> list[str]:
+        """The command line; makes the directories. `max_memory` in bytes, 0 without a bound.
+
+        One that is not `persistent` writes nothing to the disk: for patch blobs.
+        """
         for directory in (self.run_dir, self.state_dir):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if len(os.fsencode(self.socket)) > MAX_SOCKET_PATH:
@@ -63,7 +66,7 @@ class RedisServer:
             "unixsocket": str(self.socket),
             "unixsocketperm": "700",
             "dir": str(self.state_dir),
-            "appendonly": "yes",
+            "appendonly": "yes" if persistent else "no",
             "appendfsync": "always",
             "save": "",
             "maxmemory": str(max_memory),
@@ -90,12 +93,12 @@ class RedisServer:
 
     @classmethod
     @contextmanager
-    def start_temporary(cls) -> Iterator[RedisServer]:
+    def start_temporary(cls, persistent: bool = True) -> Iterator[RedisServer]:
         """A server in a directory of its own, gone afterwards."""
         directory = Path(tempfile.mkdtemp(prefix="pc-"))
         server = cls(find_binary(), directory, directory)
         with (directory / "log").open("wb") as log:
-            command = [*ends_with(os.getpid()), *server.command()]
+            command = [*ends_with(os.getpid()), *server.command(persistent=persistent)]
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             server.wait_ready()

@@ -29,7 +29,7 @@ def sets(client: redis.Redis) -> int:
 
 def test_a_stack_with_its_blobs_on_a_second_redis(tmp_path: Path) -> None:
     with (
-        RedisServer.start_temporary() as server,
+        RedisServer.start_temporary(persistent=False) as server,
         connect(server.url) as client,
         service(PHOTOCALL_BLOBS=server.url) as running,
     ):
