@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Victim: TypeAlias = Literal["it", "redis", "engine", "prep", "gateway", "another gateway"]
+Victim: TypeAlias = Literal["it", "redis", "engine", "prep", "decoder", "gateway", "another gateway"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ PREP = (
     Strike(IT, "prep.decode"),
     Strike(IT, "prep.prepared"),
     Strike(("prep",)),
+    Strike(("decoder",), "prep.decode"),  # that of the worker which stands there
+    Strike(("decoder",)),
 )
 ENGINE = (
     Strike(IT, "engine.capture", first="engine"),

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, cast
@@ -111,15 +111,20 @@ class World:
         """The process that is meant, `it` standing at a point; None while there is none. `dice`, 0 to 1, chooses."""
         if victim == "it":
             return it
+        if victim == "decoder":
+            workers = [it] if it is not None else [pid for name, pid in self._pids.items() if name.startswith("prep")]
+            found = [child for pid in workers if pid is not None for child in _decoders(pid)]
+            return found[int(dice * len(found))] if found else None
         named = [name for name in self.names if name.startswith(victim.removeprefix("another "))]
         pids = [pid for name in named if (pid := self._pids.get(name)) is not None and pid != it]
         return pids[int(dice * len(pids))] if pids else None
 
     def kill(self, pid: int) -> None:
-        """SIGKILL to one of the processes."""
-        assert pid in self._pids.values(), "it is none of this world's"
-        os.kill(pid, signal.SIGKILL)
-        self.killed.add(pid)  # one that is dying already may be meant again
+        """SIGKILL to one of the processes, or to the decoder of one."""
+        if pid in self._pids.values():
+            self.killed.add(pid)  # one that is dying already may be meant again
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def restart(self, name: str) -> tuple[int, float]:
         """SIGTERM to one process, and wait until its next is there; exit status, and seconds until the end."""
@@ -206,6 +211,15 @@ def _pair(spec: ProcessSpec, ports: list[int]) -> list[ProcessSpec]:
         replace(spec, name=f"{spec.name}-{n}", environment={**spec.environment, "PHOTOCALL_PORT": str(port)})
         for n, port in enumerate(ports, 1)
     ]
+
+
+def _decoders(pid: int) -> list[int]:
+    """The decoders of a prep worker."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return [int(child) for child in children if b"decoder" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    except OSError:
+        return []
 
 
 def _state(pid: int) -> str:
