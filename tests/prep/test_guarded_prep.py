@@ -108,6 +108,14 @@ def test_one_that_eats_memory_is_refused_at_its_limit(prep: GuardedPrep) -> None
     assert prep.prepare(PHOTO, 140).patches
 
 
+def test_a_limit_of_memory_begins_above_what_libraries_have() -> None:
+    """A library with a thread for each core has hundreds of megabytes before the first picture on a large machine."""
+    environ = dict(os.environ) | {"PHOTOCALL_DECODE_BYTES": str(128 * MIB), "PLANTED_BYTES": str(512 * MIB)}
+    prep = GuardedPrep(environ, WALL_S, "tests.prep.planted_decoder")
+    assert prep.prepare(PHOTO, 140).patches
+    assert refusal(prep, GREEDY).code == "image_too_large"
+
+
 def test_one_that_crashes_is_tried_once_more_then_refused(prep: GuardedPrep) -> None:
     refused = refusal(prep, CRASHING)
     assert (refused.code, refused.reason) == ("image_undecodable", "decoding it ended the decoder, 2 times: SIGSEGV")

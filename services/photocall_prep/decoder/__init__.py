@@ -3,13 +3,15 @@
 `guarded_prep.py` starts it, gives it the time it may take, and kills it when that is over: what hangs in a C library
 hears no signal and holds Python's lock, so nothing in the same process could end it. It ends when the channel does.
 
-The limit is RLIMIT_DATA, set once everything is imported: it counts private memory that can be written, which is what
-a decoder allocates. RLIMIT_AS would count mapped libraries and reserved arenas too, and a look at RSS comes too late
-for a picture that takes a gigabyte in a tenth of a second.
+The limit is RLIMIT_DATA: it counts private memory that can be written, which is what a decoder allocates. RLIMIT_AS
+would count mapped libraries and reserved arenas too, and a look at RSS comes too late for a picture that takes a
+gigabyte in a tenth of a second. It begins above what the process has once it has prepared a picture: libraries that
+start a thread for each core have hundreds of megabytes by then on a large machine.
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import resource
 import signal
@@ -17,9 +19,12 @@ import socket
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
-from photocall.grid import Grid, ProcessorConfig
+from PIL import Image
+
+from photocall.grid import BUDGETS, Grid, ProcessorConfig
 from photocall.logs import set_up
 from photocall.settings import PrepSettings
 from photocall.views import Budget, View, parse_budget
@@ -96,8 +101,23 @@ def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep |
         signal.signal(number, signal.SIG_IGN)
     settings = PrepSettings.from_env(environ)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be full of somebody's picture
-    resource.setrlimit(resource.RLIMIT_DATA, (settings.decode_bytes, settings.decode_bytes))
+    prep = prep or _prep(settings)
+    prep.prepare(_small_picture(), BUDGETS[0])
+    most = _data_bytes() + settings.decode_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
     channel = Channel(socket.socket(fileno=socket_fd), memory_fd)
-    serve(channel, prep or _prep(settings), settings.max_image_bytes)
+    serve(channel, prep, settings.max_image_bytes)
     channel.close()
     return 0
+
+
+def _small_picture() -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def _data_bytes() -> int:
+    """What RLIMIT_DATA counts now."""
+    kib = Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]
+    return int(kib) << 10
