@@ -117,9 +117,9 @@ class Composer:
             orders = orders_of(question)
             asked = [in_order(question, order) for order in orders]
             branches = [self._branch(origin, q, soft, prefix, question.type, i) for i, q in enumerate(asked)]
-            return Inquiry(question, branches, orders, trained)
+            return Inquiry(question, branches, orders, trained, origin.ask.calibration)
         branch = self._branch(origin, question, soft, prefix, question.type)
-        return Inquiry(branch.question, [branch], trained=trained)
+        return Inquiry(branch.question, [branch], (), trained, origin.ask.calibration)
 
     def _branch(
         self,

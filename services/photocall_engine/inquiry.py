@@ -11,20 +11,28 @@ from typing import Any
 
 from photocall.answers import not_asked
 from photocall.questions import Choice, Noul, Question, Score, num_options
+from photocall.recalibration import Recalibration
 from photocall_engine.branch import Branch
 from photocall_engine.orders import Permutation, as_given, averaged, close, spread
 from photocall_engine.readout import LetterReader, letter_answer
+from photocall_engine.recalibrated import recalibrated
 
 
 class Inquiry:
     """`orders` has one entry for each branch; none where the question is asked as it was given."""
 
     def __init__(
-        self, question: Question, branches: Sequence[Branch], orders: Sequence[Permutation] = (), trained: bool = True
+        self,
+        question: Question,
+        branches: Sequence[Branch],
+        orders: Sequence[Permutation] = (),
+        trained: bool = True,
+        calibration: Recalibration | None = None,
     ) -> None:
         self.question = question
         self.branches = list(branches)
         self._orders = orders
+        self._calibration = calibration  # the caller's own
         self._trained = trained  # whether the model was, for questions of this type
         self.answer: Mapping[str, Any] | None = None
         if question.asking.after is not None:
@@ -58,6 +66,7 @@ class Inquiry:
         answer = self.branches[0].answer()
         if self._orders:
             answer = self._over_orders()
+        answer = recalibrated(self.question, answer, self._calibration)
         return answer if self._trained else {**answer, "answer_status": "untrained"}
 
     def _over_orders(self) -> Mapping[str, Any]:

@@ -46,6 +46,7 @@ from photocall_gateway.problems import ErrorBoundary, http_exception
 from photocall_gateway.readiness import Readiness
 from photocall_gateway.routes import (
     batches,
+    calibrations,
     channels,
     decisions,
     files,
@@ -81,6 +82,7 @@ ROUTES: list[Described | DescribedSocket] = [
     *images.ROUTES,
     *webhooks.ROUTES,
     *keys.ROUTES,
+    *calibrations.ROUTES,
     *models.ROUTES,
     *health.ROUTES,
 ]

@@ -25,6 +25,7 @@ SESSION_SCHEMAS: dict[str, Schema] = {
         questions={"description": "As in a job."},
         order={"description": "As in a job."},
         abstain={"description": "As in a job."},
+        calibration={"description": "As in a job."},
         text={**_TEXT, "description": "Instead of questions: a message that a text answers."},
         max_tokens={"type": "integer", "minimum": 1, "description": "Of the answer to `text`."},
         assets={"type": "object", "description": "As in a job."},

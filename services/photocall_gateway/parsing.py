@@ -18,6 +18,7 @@ from photocall.errors import CodedError
 from photocall.jobs import Webhook
 from photocall.question_parsing import parse_questions
 from photocall.questions import Box, InvalidField, Json, Loc, Question
+from photocall.recalibration import parse_recalibration
 from photocall.views import PLAIN as PLAIN_VIEW
 from photocall.views import Budget
 from photocall.webhooks import JOB_EVENTS
@@ -27,7 +28,6 @@ from photocall_gateway.dialects import listed, without_parts
 from photocall_gateway.pictures import Picture, Remote
 from photocall_gateway.viewing import budget_of
 
-_NOT_YET = ("calibration",)  # fields of a native job that change its answer
 MAX_METADATA = 16
 
 
@@ -64,6 +64,7 @@ def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parsed
     options = replace(_options(raw, max_deadline_s), webhook=webhook_of(raw.get("webhook"), limits))
     request, digest = _request(raw, parts, limits, native=True)
     _none_nested(raw["questions"])
+    request, digest = _calibrated(request, digest, raw)
     if options.budget is not None:
         request = replace(request, ask=replace(request.ask, budget=options.budget))
         digest.update(f"budget {options.budget}".encode())
@@ -92,7 +93,7 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
         raise InvalidField(("webhook",), "A turn has no webhook: follow the session's events", "unsupported_field")
     if raw.get("budget") is not None:  # an evicted transcript is prepared again, and must come out the same
         raise InvalidField(("budget",), "A turn has none: pictures of a session are all alike", "unsupported_field")
-    options = _options({name: raw.get(name) for name in ("deadline_s", "metadata", *_NOT_YET)}, max_deadline_s)
+    options = _options({name: raw.get(name) for name in ("deadline_s", "metadata")}, max_deadline_s)
     remember = raw.get("remember")
     if remember is not None and not isinstance(remember, bool):
         raise InvalidField(("remember",), "Expected true or false", "bool_type")
@@ -107,6 +108,7 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
     for key in request.ask.views:
         msg = "A turn's pictures are all shown alike: no frame, page, dpi, background or budget"
         raise InvalidField(("assets", key), msg, "unsupported_field")
+    request, digest = _calibrated(request, digest, raw)
     digest.update(repr((remember, options.deadline_s, sorted(options.metadata.items()))).encode())
     turn = TurnOptions(remember, options.deadline_s, options.metadata)
     return replace(request, hash=digest.hexdigest()), turn
@@ -196,6 +198,15 @@ def _request(
     return checked(model, state, questions, pictures, limits, by_question=native and not stateless)
 
 
+def _calibrated(request: ParsedRequest, digest: Any, raw: Mapping[str, Json]) -> tuple[ParsedRequest, Any]:
+    """With the caller's own calibration, which decides the answer as everything else does."""
+    own = parse_recalibration(raw.get("calibration"))
+    if own is not None:
+        request = replace(request, ask=replace(request.ask, calibration=own))
+        digest.update(own.id.encode())
+    return request, digest
+
+
 def _for_all(raw: Mapping[str, Json]) -> Asking:
     """How all questions are asked that do not say it themselves."""
     return Asking(parse_order(raw.get("order"), ()) or "as_given", parse_abstain(raw.get("abstain"), ()))
@@ -219,9 +230,6 @@ def _all_mentioned(pictures: Mapping[str, Picture], state: Json, questions: tupl
 
 
 def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
-    for name in _NOT_YET:
-        if raw.get(name) is not None:
-            raise InvalidField((name,), "Not supported by this version", "unsupported_field")
     priority = raw.get("priority", "interactive")
     if priority not in ("interactive", "batch"):
         raise InvalidField(("priority",), "Expected 'interactive' or 'batch'", "literal_error")
@@ -238,7 +246,7 @@ def _options(raw: Mapping[str, Json], max_deadline_s: float) -> JobOptions:
 def _none_nested(questions: Json) -> None:
     """What changes an answer and stands in a question instead of beside all of them is not ignored in silence."""
     for name, question in questions.items() if isinstance(questions, Mapping) else ():
-        for field_name in ("budget", *_NOT_YET):
+        for field_name in ("budget", "calibration"):
             if isinstance(question, Mapping) and question.get(field_name) is not None:
                 msg = "Stands beside `questions`, and holds for all of them"
                 raise InvalidField(("questions", name, field_name), msg, "unsupported_field")

@@ -26,6 +26,8 @@ class NoulAnswer(Doubts):
     type: Literal["noul"]
     noul: float
     order_spread: NotRequired[float | None]
+    calibration: NotRequired[str]  # the caller's own that was applied, by its id
+    probabilities_raw: NotRequired[dict[str, float]]  # before it was
 
 
 class ChoiceAnswer(Doubts):
@@ -36,6 +38,8 @@ class ChoiceAnswer(Doubts):
     confidence: float
     probabilities: dict[str, float]
     order_spread: NotRequired[float | None]
+    calibration: NotRequired[str]  # the caller's own that was applied, by its id
+    probabilities_raw: NotRequired[dict[str, float]]  # before it was
 
 
 class ScoreAnswer(Doubts):
@@ -47,6 +51,8 @@ class ScoreAnswer(Doubts):
     legend: dict[str, Any]  # JSON, never null
     probabilities: dict[str, float]
     order_spread: NotRequired[float | None]
+    calibration: NotRequired[str]  # the caller's own that was applied, by its id
+    probabilities_raw: NotRequired[dict[str, float]]  # before it was
 
 
 class Alternative(TypedDict):

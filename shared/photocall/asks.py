@@ -14,6 +14,7 @@ from typing import Any
 
 from photocall.asking import Asking
 from photocall.questions import Box, Choice, Json, Noul, Number, Option, Question, Score, Text
+from photocall.recalibration import Recalibration, parse_recalibration
 from photocall.views import PLAIN, Budget, View, picture_name
 
 
@@ -26,6 +27,7 @@ class Ask:
     questions: tuple[Question, ...]
     assets: dict[str, str] = field(default_factory=dict)  # asset key -> sha256 of its bytes in hex, or its URL
     by_question: bool = False  # a question that cannot be answered is refused by itself, not the whole request
+    calibration: Recalibration | None = None  # the caller's own, on top of the model's
     budget: Budget | None = None  # soft tokens of each picture at most; None: as the server is set up
     views: dict[str, View] = field(default_factory=dict)  # asset key -> how it is shown, where that is said
 
@@ -60,6 +62,8 @@ class Ask:
         how: dict[str, Any] = {"by_question": self.by_question, "budget": self.budget}
         if self.views:
             how["views"] = {key: str(view) for key, view in self.views.items()}
+        if self.calibration is not None:
+            how["calibration"] = self.calibration.to_content()
         return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
 
     @classmethod
@@ -67,8 +71,9 @@ class Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
         by_question, budget = bool(content.get("by_question", False)), content.get("budget")  # older asks have neither
+        own = parse_recalibration(content.get("calibration"))
         views = {key: View.parse(text) for key, text in content.get("views", {}).items()}
-        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, budget, views)
+        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, own, budget, views)
 
 
 def is_url(value: str) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from photocall.cli import keys, review
+from photocall.cli import calibrate, keys, review
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,10 +24,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("inspect", help="say what the model would see of picture files", add_help=False)
     keys.add_arguments(commands.add_parser("keys", help="make, list and revoke API keys"))
     review.add_arguments(commands.add_parser("review", help="a batch's answers for people to look at"))
+    calibrate.add_arguments(commands.add_parser("calibrate", help="fit a calibration to labelled answers"))
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["inspect"]:  # its arguments are the prep room's, which alone knows them
         return subprocess.run([sys.executable, "-m", "photocall_prep", "inspect", *given[1:]], check=False).returncode
     options = parser.parse_args(given)
+    if options.command == "calibrate":
+        return calibrate.run_calibrate(options)
     if options.command == "review":
         return review.run_review(options)
     if options.command == "keys":

@@ -1,0 +1,95 @@
+"""A calibration of the caller's own: a temperature, and for yes-no a bias, by question or by type of question.
+
+It travels with the request that it is for, so it needs no store and works wherever questions are asked. How one is
+fitted from labelled answers: calibrating.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from photocall.invalid import InvalidField, Json, Loc
+
+TYPES = ("choice", "noul", "score")
+MAX_QUESTIONS = 1000
+MOST = 100.0  # times that a temperature may be off
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What log odds are divided by, and what is then added to those of yes."""
+
+    temperature: float
+    bias: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Recalibration:
+    """Corrections by question name and by type; a question's own goes before its type's."""
+
+    questions: Mapping[str, Correction] = field(default_factory=dict)
+    types: Mapping[str, Correction] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """The same for equal calibrations; stands in every answer it was applied to."""
+        text = json.dumps(self.to_content(), sort_keys=True, separators=(",", ":"))
+        return f"cal_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+    def of(self, name: str, kind: str) -> Correction | None:
+        """For one question; None where nothing is to be corrected."""
+        return self.questions.get(name) or self.types.get(kind)
+
+    def to_content(self) -> dict[str, Any]:
+        """As it stands in a request."""
+        both = {"questions": self.questions, "types": self.types}
+        return {place: {name: asdict(one) for name, one in found.items()} for place, found in both.items() if found}
+
+
+def parse_recalibration(value: Json) -> Recalibration | None:
+    """The `calibration` of a request body; None where none is given. Raises InvalidField.
+
+    What else `photocall calibrate` has written down beside the corrections (counts, reports, its id) is skipped.
+    """
+    if value is None:
+        return None
+    loc: Loc = ("calibration",)
+    if not isinstance(value, Mapping):
+        raise InvalidField(loc, "Expected an object with questions or types", "dict_type")
+    parts = []
+    for place in ("questions", "types"):
+        raw = value.get(place)
+        if raw is None:
+            raw = {}
+        if not isinstance(raw, Mapping):
+            raise InvalidField((*loc, place), "Expected an object of corrections by name", "dict_type")
+        if len(raw) > MAX_QUESTIONS:
+            raise InvalidField((*loc, place), f"At most {MAX_QUESTIONS}, got {len(raw)}", "too_long")
+        parts.append({name: _correction(one, (*loc, place, name)) for name, one in raw.items()})
+    questions, types = parts
+    for name in types:
+        if name not in TYPES:
+            raise InvalidField((*loc, "types", name[:80]), f"Expected {', '.join(TYPES)}", "literal_error")
+    if not (questions or types):
+        raise InvalidField(loc, "Expected questions or types with a correction at least", "missing")
+    return Recalibration(questions, types)
+
+
+def _correction(raw: Json, loc: Loc) -> Correction:
+    if not isinstance(raw, Mapping):
+        raise InvalidField(loc, "Expected an object with a temperature", "dict_type")
+    temperature, bias = _real(raw.get("temperature"), (*loc, "temperature")), raw.get("bias")
+    if not 1 / MOST <= temperature <= MOST:
+        raise InvalidField((*loc, "temperature"), f"Expected {1 / MOST:g} to {MOST:g}", "out_of_range")
+    return Correction(temperature, 0.0 if bias is None else _real(bias, (*loc, "bias")))
+
+
+def _real(value: Json, loc: Loc) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e6 or math.isnan(value):
+        raise InvalidField(loc, "Expected a number", "float_type")
+    return float(value)
