@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from ops.train.about_items import place
 from ops.train.asker import Asker, Made
 from ops.train.backgrounds import COLORS
+from ops.train.scene import Board
 from photocall.questions import Choice, Number, Option, Text
 
 
@@ -20,13 +23,16 @@ def board_where(a: Asker) -> Made:
 
 def _similar(a: Asker, word: str) -> str:
     """A word one letter off, or another of the same length."""
-    spot = a.rng.randrange(len(word))
+    spot = a.rng.choice([i for i, c in enumerate(word) if c.isalnum()])
     letters = "abcdefghijklmnopqrstuvwxyz"
-    letter = a.rng.choice(letters if word[spot].islower() else letters.upper())
+    every = "0123456789" if word[spot].isdigit() else letters if word[spot].islower() else letters.upper()
+    letter = a.rng.choice(every)
     return word[:spot] + letter + word[spot + 1 :]
 
 
 def _other_words(a: Asker, word: str, count: int) -> list[str]:
+    if any(c.isdigit() for c in word):  # a date, a time or a code
+        return [other for other in dict.fromkeys(_similar(a, word) for _ in range(count + 2)) if other != word]
     same_case = str.upper if word.isupper() else str.capitalize if word[:1].isupper() else str.lower
     found = [same_case(a.rng.choice(a.words)) for _ in range(count)]
     if a.rng.random() < 0.3:
@@ -62,7 +68,7 @@ def word_yes(a: Asker) -> Made:
 
 def first_letter(a: Asker) -> Made:
     found = a.line(number=False)
-    if found is None:
+    if found is None or not ("A" <= found[2][0].upper() <= "Z"):
         return None
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     if a.rng.random() < 0.3:
@@ -70,8 +76,17 @@ def first_letter(a: Asker) -> Made:
     return a.one_of("first_letter", found[2][0].upper(), letters, board=found[1])
 
 
-def _digits(text: str) -> int:
-    return int("".join(c for c in text if c.isdigit()))
+def _value(text: str) -> int | Decimal:
+    """What a printed number says, without what stands around it."""
+    bare = "".join(c for c in text.removeprefix("No. ") if c in "-.0123456789")
+    return Decimal(bare) if "." in bare else int(bare)
+
+
+def _whole(a: Asker) -> tuple[Board, str, int] | None:
+    """A board with one number, if that is a whole one and not negative."""
+    found = a.line(number=True)
+    value = _value(found[2]) if found else -1
+    return (found[0], found[1], value) if found and isinstance(value, int) and value >= 0 else None
 
 
 def read_number(a: Asker) -> Made:
@@ -82,7 +97,12 @@ def read_number(a: Asker) -> Made:
     low, high = (0.0, rng.choice((9999.0, 99999.0))) if rng.random() < 0.3 else (None, None)
     step = 1.0 if rng.random() < 0.3 else None
     unit = rng.choice(("euros", "dollars", "kg", "metres", "minutes")) if rng.random() < 0.08 else None
-    return Number("q", a.say("read_number", board=found[1]), low, high, step, unit), _digits(found[2])
+    value = _value(found[2])
+    if isinstance(value, Decimal):
+        low, high, step = (0.0 if value >= 0 else -9999.0, 9999.0, None) if low is not None else (None, None, None)
+    if value < 0 or value > 9999:
+        low, high = None, None
+    return Number("q", a.say("read_number", board=found[1]), low, high, step, unit), value
 
 
 def _near_number(a: Asker, number: int) -> int:
@@ -95,10 +115,10 @@ def _near_number(a: Asker, number: int) -> int:
 
 
 def number_choice(a: Asker) -> Made:
-    found = a.line(number=True)
+    found = _whole(a)
     if found is None:
-        return None
-    number = _digits(found[2])
+        return amount_choice(a)
+    number = found[2]
     pool = [str(_near_number(a, number)) for _ in range(7)]
     if a.rng.random() < 0.01:  # more than 26 options: codes of two letters
         labels = list(
@@ -109,11 +129,33 @@ def number_choice(a: Asker) -> Made:
     return a.one_of("read_number", str(number), pool, board=found[1])
 
 
-def number_yes(a: Asker) -> Made:
+def amount_choice(a: Asker) -> Made:
+    """A price or a decimal among others a digit off."""
     found = a.line(number=True)
     if found is None:
         return None
-    number = _digits(found[2])
+    return a.one_of("read_number", found[2], [_similar(a, found[2]) for _ in range(6)], board=found[1])
+
+
+def no_number(a: Asker) -> Made:
+    """A number is asked for where only words are printed, or a word where only numbers are: there is no answer."""
+    board = a.rng.choice(a.boards)
+    name = a.board_name(board)
+    if name is None or len({line.number for line in board.lines}) > 1:
+        return None
+    if board.lines[0].number:
+        said = a.say("read_word", board=name)
+        return (Text("q", said), None) if "word" in str(said) else None
+    if any(c.isdigit() for line in board.lines for c in line.text):
+        return None
+    return Number("q", a.say("read_number", board=name)), None
+
+
+def number_yes(a: Asker) -> Made:
+    found = _whole(a)
+    if found is None:
+        return None
+    number = found[2]
     limit = a.rng.choice(
         (number + a.rng.randint(-number, max(9, number)), a.rng.choice((10, 50, 100, 500, 1000, 5000)))
     )
@@ -127,10 +169,10 @@ def number_yes(a: Asker) -> Made:
 
 
 def number_is(a: Asker) -> Made:
-    found = a.line(number=True)
+    found = _whole(a)
     if found is None:
         return None
-    number = _digits(found[2])
+    number = found[2]
     shown = number if a.coin() else _near_number(a, number)
     return a.yes_no(a.say("number_is", board=found[1], number=str(shown)), shown == number)
 

@@ -81,6 +81,13 @@ def mostly(a: Asker) -> Made:
         "gauge": ("a gauge", "something that is filled"),
         "shelf": ("a shelf", "a shelf for things"),
         "light": ("a traffic light", "lights for cars"),
+        "paper": ("a document", "a paper with lines of writing"),
+        "chart": ("a chart", "a diagram of values"),
+        "meter": ("a measuring instrument", "an instrument that shows a value"),
+        "clothes": ("clothing", "something to wear"),
+        "emoji": ("emoji", "small coloured symbols"),
+        "roadsign": ("a traffic sign", "a sign with a symbol"),
+        "parcel": ("a parcel or a number plate", "something that may be damaged"),
     }
     if (
         a.scene.kind not in names
@@ -89,5 +96,6 @@ def mostly(a: Asker) -> Made:
     ):
         return None
     which = a.rng.randrange(2)
-    pool = {kind: both[which] for kind, both in names.items() if {kind, a.scene.kind} != {"sign", "label"}}
+    alike = ({"sign", "label"}, {"sign", "roadsign"}, {"sign", "parcel"}, {"gauge", "meter"}, {"label", "paper"})
+    pool = {kind: both[which] for kind, both in names.items() if {kind, a.scene.kind} not in alike}
     return a.one_of("mostly", pool[a.scene.kind], list(pool.values()), least=3)

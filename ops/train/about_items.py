@@ -66,7 +66,8 @@ def count(a: Asker) -> Made:
     things, found = a.group()
     if found == 0 and a.rng.random() < 0.5:
         return None
-    bounds = (0.0, float(a.rng.choice((8, 9, 10, 20)))) if a.rng.random() < 0.3 else (None, None)
+    tops = (8, 9, 10, 20) if found < 9 else (20, 25, 50)
+    bounds = (0.0, float(a.rng.choice(tops))) if a.rng.random() < 0.3 else (None, None)
     unit = "pieces" if a.rng.random() < 0.04 else None
     said = a.say("count", things=things)
     return Number("q", said, bounds[0], bounds[1], 1.0 if a.rng.random() < 0.3 else None, unit), found
@@ -74,7 +75,7 @@ def count(a: Asker) -> Made:
 
 def count_choice(a: Asker) -> Made:
     things, found = a.group()
-    pool = COUNT_WORDS if a.coin() else tuple(str(n) for n in range(9))
+    pool = COUNT_WORDS if a.coin() else tuple(str(n) for n in range(21))
     window = a.rng.randint(max(0, found - 4), found)
     return a.one_of("count", pool[found], pool[window : window + 5], most=5, things=things)
 

@@ -6,13 +6,12 @@ Every maker looks at the scene and gives a question with its answer, or None whe
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
-from ops.train import about_boards, about_gauges, about_items
-from ops.train.asker import Asked, Asker, Made
+from ops.train import about_boards, about_charts, about_gauges, about_items, about_named, about_papers, about_places
+from ops.train.asker import Asked, Asker, Maker
 from ops.train.scene import Scene
 
-MAKERS: dict[str, Callable[[Asker], Made]] = {
+MAKERS: dict[str, Maker] = {
     maker.__name__: maker
     for maker in (
         about_items.what_shape,
@@ -53,8 +52,21 @@ MAKERS: dict[str, Callable[[Asker], Made]] = {
         about_gauges.light_yes,
         about_gauges.may_go,
         about_gauges.mostly,
+        about_boards.no_number,
+        about_places.box,
     )
 }
+FAMILIES: dict[str, dict[Maker, float]] = {
+    "paper": about_papers.MAKERS,
+    "chart": about_charts.CHARTS,
+    "meter": about_charts.METERS,
+    "roadsign": about_named.SIGNS,
+    "emoji": about_named.NAMED,
+    "unseen": about_named.NAMED,
+    "clothes": about_named.NAMED,
+    "parcel": about_named.PARCELS,
+}
+MAKERS |= {maker.__name__: maker for makers in FAMILIES.values() for maker in makers}
 
 
 def ask(scene: Scene, split: str, rng: random.Random, count: int) -> list[Asked]:
@@ -76,7 +88,11 @@ def ask(scene: Scene, split: str, rng: random.Random, count: int) -> list[Asked]
 
 
 def weights(scene: Scene) -> dict[str, float]:
-    odds: dict[str, float] = {"mostly": 0.5, "exists": 0.9, "text_yes": 0.3}
+    """How often each maker is tried on a scene; one that does not suit it gives nothing."""
+    if scene.kind in FAMILIES:
+        own = {maker.__name__: weight for maker, weight in FAMILIES[scene.kind].items() if scene.parts}
+        return own | {"mostly": 0.25, "box": 1.6 if len(scene.named) > 1 else 0.9}
+    odds: dict[str, float] = {"mostly": 0.5, "exists": 0.9, "text_yes": 0.3, "box": 1.3}
     if scene.kind in ("things", "shelf", "arrow"):
         odds.update(dict.fromkeys(("count", "count_choice", "count_score"), 1.0), exists=1.5, empty=0.5, count=1.8)
     elif scene.items:
@@ -91,6 +107,7 @@ def weights(scene: Scene) -> dict[str, float]:
         text = 4.0 / (0.6 + 0.4 * len(scene.boards))
         odds.update(read_word=text, which_word=1.4, word_yes=1.4, first_letter=0.4, board_color=0.8, board_where=0.5)
         odds.update(read_number=text * 1.2, number_choice=1.2, number_yes=0.8, number_is=1.2, count_boards=0.3)
+        odds.update(no_number=0.4)
         if len(scene.boards) > 1:
             odds.update(which_board=1.2)
     if scene.gauge:

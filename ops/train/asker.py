@@ -1,13 +1,14 @@
 """What every question maker builds with: wordings, lettered options, names that mean one thing, things to count.
 
-Answers are what the API would return: a label, a bool, a level's index, an int, or a string.
+Answers are what the API would return: a label, a bool, a level's index, a number, a string, or a box's edges.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TypeAlias
 
 from ops.train import shapes, splits
@@ -16,8 +17,10 @@ from ops.train.names import DESCRIPTIONS, NONE_LABELS, SYNONYMS, a_name, plural
 from ops.train.scene import Board, Item, Scene
 from photocall.questions import Choice, Json, Noul, Option, Question
 
-Answer: TypeAlias = str | bool | int
+Edges: TypeAlias = tuple[float, float, float, float]  # top, bottom, left, right, fractions of the picture
+Answer: TypeAlias = str | bool | int | Decimal | Edges | None  # None: the picture does not tell
 Made: TypeAlias = tuple[Question, Answer] | None  # None: the scene does not suit the question
+Maker: TypeAlias = "Callable[[Asker], Made]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,7 @@ class Asked:
     question: Question
     answer: Answer
     kind: str
+    slot: bool = False  # the prompt offers "cannot tell" behind the options
 
 
 class Asker:
@@ -37,7 +41,9 @@ class Asker:
         self._phrases = splits.phrasebook(split)
         self.words = (*splits.words(split), *splits.sign_words())
         self.items, self.boards = scene.items, scene.boards
-        self.plain = not (scene.boards or scene.gauge or scene.light)  # nothing but items: "things" means them
+        self.plain = not (
+            scene.boards or scene.gauge or scene.light or scene.parts
+        )  # nothing but items: "things" means them
         self.style = rng.choice(("object", "thing", "shape", "item"))
 
     def say(self, kind: str, **slots: str) -> Json:

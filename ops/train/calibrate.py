@@ -1,6 +1,6 @@
 """Fits one temperature per question type on the validation split and writes `calibration.json`.
 
-    python -m ops.train.calibrate --fonts DIR --pictures 300
+    python -m ops.train.calibrate --assets DIR --pictures 300
 
 The validation split has its own fonts, wordings, layouts and words, neither training's nor the held-out split's. A
 temperature minimizes the negative log likelihood of the right answers; a number's is the sum over its characters, each
@@ -64,8 +64,7 @@ class Scorer:
                 0
             ]
         at, found = 0, []
-        for asked in taken:
-            length = len(answer_ids(self.tokenizer, asked.question, asked.answer)[0])
+        for asked, length in taken:
             found.append((asked, logits[at : at + length].double().numpy()))
             at += length
         return found
@@ -123,12 +122,12 @@ def main() -> None:
     """Fit and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("models/mini"))
-    parser.add_argument("--fonts", type=Path, default=None)
+    parser.add_argument("--assets", type=Path, default=None)
     parser.add_argument("--pictures", type=int, default=300)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    scorer, drawer = Scorer(args.model), Drawer("validation", args.fonts)
+    scorer, drawer = Scorer(args.model), Drawer("validation", args.assets)
     cases: defaultdict[str, list[Case]] = defaultdict(list)
     for number in range(args.pictures):
         for asked, logits in scorer.logits(drawer, SEED + number):

@@ -9,11 +9,27 @@ import math
 import random
 
 from ops.train import backgrounds, fonts, scene, shapes, splits
+from ops.train.assets import Assets
 from ops.train.backgrounds import COLORS, Rgb, distance, lightness
-from ops.train.scene import Backdrop, Board, Box, Gauge, Item, Line, Scene
+from ops.train.families import charts, entries, meters, paper, parcels, roadsigns, stickers
+from ops.train.families.world import Family
+from ops.train.marks import Box
+from ops.train.scene import Backdrop, Board, Gauge, Item, Line, Scene
 
 KINDS = ("things", "sign", "tags", "label", "gauge", "shelf", "light", "arrow")
-_WEIGHTS = (36, 23, 14, 9, 5, 7, 3, 3)
+_WEIGHTS = (19, 11, 8, 6, 4, 3, 2, 2)
+FAMILIES: dict[str, tuple[Family, int]] = {
+    "paper": (paper.compose, 16),
+    "chart": (charts.compose, 7),
+    "meter": (meters.compose, 6),
+    "roadsign": (roadsigns.compose, 4),
+    "parcel": (parcels.compose, 4),
+    "emoji": (stickers.emoji, 7),
+    "clothes": (stickers.clothing, 7),
+    "unseen": (stickers.unseen, 0),  # of the held-out split, where it is asked for
+}
+PICTURED = ("emoji", "clothes", "unseen")  # families that need an asset directory
+_MANY = ("scatter", "grid", "ring")  # layouts with room for twenty
 
 
 def _legible(ink: Rgb, tone: Rgb) -> bool:
@@ -23,8 +39,12 @@ def _legible(ink: Rgb, tone: Rgb) -> bool:
 class Composer:
     """Scenes of one split with the fonts of one book."""
 
-    def __init__(self, split: str, book: fonts.FontBook) -> None:
+    def __init__(self, split: str, book: fonts.FontBook, assets: Assets | None = None) -> None:
         self.split, self.book = split, book
+        self.assets = assets or Assets(None)
+        without = () if self.assets.complete else PICTURED
+        weights = {name: weight for name, (_, weight) in FAMILIES.items() if name not in without}
+        self._odds = dict(zip(KINDS, _WEIGHTS, strict=True)) | weights
         self.layouts = splits.names(split, "layouts", scene.PLACED)
         self.backgrounds = splits.names(split, "backgrounds", backgrounds.BACKGROUNDS)
         self.boards = splits.names(split, "boards", scene.BOARDS)
@@ -33,15 +53,19 @@ class Composer:
         self, rng: random.Random, width: int, height: int, zoom: float, kind: str | None = None
     ) -> tuple[Scene, Backdrop]:
         """A scene of width x height model pixels, drawn at `zoom`."""
-        kind = kind or rng.choices(KINDS, _WEIGHTS)[0]
+        kind = kind or rng.choices(list(self._odds), list(self._odds.values()))[0]
         made = Scene(width, height, zoom, kind, rng.choice(self.backgrounds))
         image, tones = backgrounds.paint(rng, made.background, round(width * zoom), round(height * zoom))
         backdrop = Backdrop(image, tuple(tones))
         taken: list[Box] = []
         roomy = width * height > 130_000
-        if kind == "things":
+        if kind in FAMILIES:
+            FAMILIES[kind][0](rng, made, backdrop.tones, self)
+        elif kind == "things":
             most = 8 if roomy else 5
             count = rng.choices(range(most + 1), [1, 3, 4, 4, 4, 3, 3, 3, 3][: most + 1])[0]
+            if roomy and rng.random() < 0.3:
+                count = rng.randint(9, 20)
             self._things(rng, made, backdrop, count, taken)
         elif kind == "arrow":
             self._big_arrow(rng, made, backdrop, taken)
@@ -76,7 +100,8 @@ class Composer:
 
     def _things(self, rng: random.Random, made: Scene, backdrop: Backdrop, count: int, taken: list[Box]) -> None:
         """Few shapes and few colours now and then, so that counting needs looking at both."""
-        made.layout = rng.choice(self.layouts)
+        fit = self.layouts if count < 10 else [name for name in self.layouts if name in _MANY] or list(_MANY)
+        made.layout = rng.choice(fit)
         pool = rng.sample(shapes.SHAPES, rng.choice((1, 2, 3, 19)))
         tints = [self._color(rng, backdrop.tones) for _ in range(rng.choice((1, 2, 3, 8)))]
         spots = self._spots(rng, made, count)
@@ -95,7 +120,9 @@ class Composer:
                 cw, ch = w * rng.uniform(0.6, 0.8), h * rng.uniform(0.6, 0.8)
                 x, y = rng.uniform(0, w - cw), rng.uniform(0, h - ch)
                 area = (x, y, x + cw, y + ch)
-            return [spot for _ in range(count) if (spot := self._free(rng, area, taken, self._radius(rng, w, h)))]
+            most = self._radius(rng, w, h) if count < 10 else rng.uniform(18, 34)
+            sizes = [self._radius(rng, w, h) if count < 10 else most * rng.uniform(0.75, 1) for _ in range(count)]
+            return [spot for size in sizes if (spot := self._free(rng, area, taken, size))]
         at: list[tuple[float, float]] = []
         n = max(count, 1)
         if made.layout == "row":
@@ -198,6 +225,11 @@ class Composer:
         made.light, made.light_box = rng.choice(("red", "yellow", "green")), (x, y, x + w, y + h)
         taken.append(made.light_box)
 
+    def font(self, rng: random.Random) -> str:
+        """A font file of the split, of a family that has small letters."""
+        names = [name for name in self.book.families if name not in scene.CAPITALS_ONLY]
+        return rng.choice(self.book.families[rng.choice(names)])
+
     def word(self, rng: random.Random) -> str:
         """A printed word: from the list, of the street, or letters at random; in one of three cases."""
         pick = rng.random()
@@ -217,8 +249,17 @@ class Composer:
 
     def _lines(self, rng: random.Random, kind: str, roomy: bool) -> tuple[Line, ...]:
         word, number = Line(self.word(rng), False), Line(str(self.number(rng)), True)
-        if rng.random() < 0.08:
+        pick = rng.random()
+        if pick < 0.08:
             number = Line(rng.choice(("$", "£", "No. ", "#")) + number.text, True)
+        elif pick < 0.28:
+            number = Line(entries.priced(rng, entries.amount(rng)), True)
+        elif pick < 0.36:
+            number = Line(str(entries.decimal(rng)), True)
+        elif pick < 0.4:
+            number = Line(str(rng.randint(10_000, 999_999)), True)
+        if pick > 0.7:
+            word = Line(rng.choice((entries.date, entries.date, entries.time, entries.code))(rng), False)
         if kind == "label":
             return rng.choice(((word, number), (number, word)))
         if kind == "sign" and roomy and rng.random() < 0.15:

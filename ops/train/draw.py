@@ -2,7 +2,7 @@
 
     image, questions, answers = draw(7)
 
-Without a font directory the words are printed in Pillow's built-in font.
+Without an asset directory the words are printed in Pillow's built-in font.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from PIL import Image
 
 from ops.train import scene as scenes
 from ops.train.asker import Answer
+from ops.train.assets import Assets
 from ops.train.checkpoint import BUDGET
 from ops.train.compose import Composer
 from ops.train.fonts import FontBook
@@ -40,9 +41,10 @@ class Drawn:
 class Drawer:
     """Draws pictures of one split."""
 
-    def __init__(self, split: str = "train", fonts: Path | None = None) -> None:
+    def __init__(self, split: str = "train", assets: Path | None = None) -> None:
         self.split = split
-        self._composer = Composer(split, FontBook(fonts, split))
+        found = Assets(assets)
+        self._composer = Composer(split, FontBook(found.fonts, split), found)
         self._requester = Requester(split)
 
     @property
@@ -68,7 +70,7 @@ class Drawer:
         return Drawn(image, made, self._requester.about(rng, [made], most))
 
 
-def draw(seed: int, fonts: Path | None = None) -> tuple[Image.Image, list[Question], list[Answer]]:
+def draw(seed: int, assets: Path | None = None) -> tuple[Image.Image, list[Question], list[Answer]]:
     """A picture with about ten questions and their right answers, all by the seed."""
-    drawn = Drawer("train", fonts).drawn(seed)
+    drawn = Drawer("train", assets).drawn(seed)
     return drawn.image, [a.question for a in drawn.request.asked], [a.answer for a in drawn.request.asked]

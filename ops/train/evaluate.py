@@ -1,6 +1,6 @@
 """Measures a checkpoint on held-out pictures through the project's own engine.
 
-    python -m ops.train.evaluate --fonts DIR --pictures 1160 --rows rows.jsonl --out ops/train/results/heldout.json
+    python -m ops.train.evaluate --assets DIR --pictures 1160 --rows rows.jsonl --out ops/train/results/heldout.json
 
 Fonts, wordings, layouts, printed words, a background and a board are the held-out split's (`heldout.json`). A picture
 is a JPEG of a photograph's size and goes through prep; a letter's, number's or text's answer is what the API returns.
@@ -127,7 +127,7 @@ def main() -> None:
     """Ask, judge, keep; write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("models/mini"))
-    parser.add_argument("--fonts", type=Path, default=None)
+    parser.add_argument("--assets", type=Path, default=None)
     parser.add_argument("--split", choices=tuple(SEEDS), default="heldout")
     parser.add_argument("--first", type=int, default=0, help="number of the first picture")
     parser.add_argument("--pictures", type=int, default=1160)
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, nargs="+", required=True, help="the first is written, all are summed up")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
-    answerer, drawer = EngineAnswerer(args.model, args.threads), Drawer(args.split, args.fonts)
+    answerer, drawer = EngineAnswerer(args.model, args.threads), Drawer(args.split, args.assets)
     done = {row["picture"] for row in read_rows(args.rows)}
     with args.rows[0].open("a") as file:
         for number in range(args.first, args.first + args.pictures):

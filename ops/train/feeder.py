@@ -1,7 +1,7 @@
 """Batches on the device: fresh ones copied in by a thread, and the last ones kept for another use.
 
 The device trains faster than the workers draw, so most steps use a batch again, with its other set of questions and its
-pictures lighter or darker.
+pictures worn anew.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ops.train.loader import PACKS, Chunk, Loader, Stage
 from ops.train.model import Packed, blocks_first
+from ops.train.wear import worn
 
 POOL, MOST_USES = 160, 3  # batches kept on the device, and how often each is used
 
@@ -30,6 +31,7 @@ class Held:
     marks: Tensor
     xy: Tensor
     packs: list[dict[str, Tensor]]
+    blocks: tuple[int, int]
     uses: int = 0
 
 
@@ -66,7 +68,7 @@ class Feeder:
         patches = torch.empty(len(chunks) * p, 9 * soft, 768, dtype=torch.uint8, device=self._device)
         for i, chunk in enumerate(chunks):  # chunk by chunk, because this copy lets the other thread run
             patches[i * p : (i + 1) * p].copy_(torch.from_numpy(chunk.patches))
-        return Held(patches, move(np.concatenate([c.marks for c in chunks])), xy.to(self._device), packs)
+        return Held(patches, move(np.concatenate([c.marks for c in chunks])), xy.to(self._device), packs, blocks)
 
     def next(self) -> tuple[Held, bool]:
         """A fresh batch if there is one, else the pool's least used; True for fresh."""
@@ -81,15 +83,9 @@ class Feeder:
             return min(usable, key=lambda h: h.uses), False
 
 
-def packed(held: Held, number: int, jitter: bool) -> Packed:
-    """One set of questions of a batch, its pictures lighter or darker where `jitter`."""
-    patches = held.patches
-    if jitter:
-        shape = (len(patches), 1, 1)
-        gain = torch.empty(shape, device=patches.device).uniform_(0.88, 1.1)
-        lift = torch.empty(shape, device=patches.device).uniform_(-12, 12)
-        patches = (patches * gain + lift).clamp_(0, 255).to(torch.uint8)
+def packed(held: Held, number: int) -> Packed:
+    """One set of questions of a batch, its pictures worn anew."""
     pack = {
         name: tensor.long() if tensor.dtype == torch.int32 else tensor for name, tensor in held.packs[number].items()
     }
-    return Packed(patches=patches, xy=held.xy, **pack)
+    return Packed(patches=worn(held.patches, held.blocks), xy=held.xy, **pack)

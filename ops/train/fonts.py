@@ -47,3 +47,9 @@ def load(path: str, size: int) -> Font:
             raise RuntimeError("Pillow was built without FreeType: its built-in font cannot be scaled")
         return built_in
     return ImageFont.truetype(path, size)
+
+
+@lru_cache(maxsize=1 << 16)
+def advance(path: str, size: int, glyph: str) -> float:
+    """How far a character moves the pen, in pixels."""
+    return load(path, size).getlength(glyph)

@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ops.train import scene as scenes
+from ops.train.asker import Asked
+from ops.train.assets import Assets
 from ops.train.compose import Composer
 from ops.train.fonts import FontBook
+from ops.train.marks import on_grid
 from ops.train.pack import PackedRows, Packer
 from ops.train.requests import Requester
 from photocall_engine.tokenizer import ChatTokenizer
@@ -33,6 +36,8 @@ CHUNKS = 8
 PACKS = 2  # sets of questions to each picture
 AHEAD = 3  # chunks of each worker in flight
 MAX_SOFT = 140
+WEAR = 0.3  # of what a camera does, drawn by the workers; the rest is done on the device
+LARGER = 0.15  # share of pictures drawn larger than the model sees them
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ FULL = Stage(
         *((11, 12), (12, 11), (10, 12), (12, 10), (8, 16), (16, 8), (7, 18), (10, 14), (8, 8), (7, 9), (9, 7)),
     ),
 )
-ANSWERS = 64
+ANSWERS = 96
 
 
 @dataclass(slots=True)
@@ -114,52 +119,61 @@ def to_patches(pixels: NDArray[np.uint8], rows: int, columns: int) -> NDArray[np
 class Maker:
     """Makes chunks of the training split; lives in a worker process."""
 
-    def __init__(self, model_dir: Path, fonts_dir: Path | None, split: str = "train") -> None:
-        self._composer = Composer(split, FontBook(fonts_dir, split))
+    def __init__(self, model_dir: Path, assets: Assets, split: str = "train", wear: float = 1.0) -> None:
+        self._composer = Composer(split, FontBook(assets.fonts, split), assets)
+        self._wear = wear
         self._requester = Requester(split)
         self._packer = Packer(ChatTokenizer(model_dir))
 
-    def fill(self, chunk: Chunk, stage: Stage, blocks: tuple[int, int], seed: int) -> None:
-        """All pictures and packs of a chunk. Of sixteen requests one has two pictures, two have none."""
+    def fill(
+        self, chunk: Chunk, stage: Stage, blocks: tuple[int, int], seed: int
+    ) -> list[list[list[tuple[Asked, int]]]]:
+        """All pictures and packs of a chunk. Of sixteen requests one has two pictures, one has none.
+
+        Gives what is asked, by pack and row, each with the number of its answer places.
+        """
         rng = random.Random(seed)
         rows, columns = blocks
         soft = rows * columns
-        chunk.marks.fill(0)
-        order = np.empty(9 * soft, np.int64)
-        order[block_order(rows, columns)] = np.arange(9 * soft)
+        order = block_order(rows, columns)
         made = []
         for number in range(stage.pictures):
             width, height, zoom = columns * 48, rows * 48, 1.0
-            if rng.random() < 0.3:  # a larger photograph, whose sides the grid does not divide; the resize is slow
+            if rng.random() < LARGER:  # a photograph whose sides the grid does not divide; the resize is slow
                 zoom = rng.uniform(1.0, 1.8)
                 width, height = round(width * rng.uniform(1, 1.08)), round(height * rng.uniform(1, 1.08))
             scene, backdrop = self._composer.compose(rng, width, height, zoom)
-            image = scenes.draw(scene, backdrop, self._composer.book, rng, 1.0)
+            image = scenes.draw(scene, backdrop, self._composer.book, rng, self._wear)
             if image.size != (columns * 48, rows * 48):
                 image = image.resize((columns * 48, rows * 48), Image.Resampling.BICUBIC)
             chunk.patches[number] = to_patches(np.asarray(image), rows, columns)
-            for row, column, kind, color in scenes.marks_on_grid(scene, rows * 3, columns * 3):
-                chunk.marks[number, order[row * columns * 3 + column]] = kind, color
+            marks = on_grid(scene.marks, (scene.width, scene.height), rows * 3, columns * 3)
+            chunk.marks[number] = marks.reshape(-1, 2)[order]
             made.append(scene)
+        asked: list[list[list[tuple[Asked, int]]]] = []
         for pack in chunk.packs:
             pack.clear()
+            asked.append([])
             for row in range(stage.pictures):
                 kind = row % 16
-                if kind in (7, 15):
+                if kind == 15:
                     request = self._requester.words_only(rng, stage.questions)
-                    self._packer.fill(pack, row, request, {}, {})
+                    asked[-1].append(self._packer.fill(pack, row, request, {}, {}))
                     continue
                 own = [row, row + 1] if kind == 14 else [row]
-                request = self._requester.about(rng, [made[i] for i in own], stage.questions)
+                stranger = made[(row + 1 + rng.randrange(stage.pictures - 1)) % stage.pictures]
+                request = self._requester.about(rng, [made[i] for i in own], stage.questions, stranger)
                 base = {key: i * soft for key, i in zip(request.keys, own, strict=True)}
-                self._packer.fill(pack, row, request, dict.fromkeys(request.keys, soft), base)
+                soft_of = dict.fromkeys(request.keys, soft)
+                asked[-1].append(self._packer.fill(pack, row, request, soft_of, base))
+        return asked
 
 
 class Loader:
     """Starts the workers (before CUDA does) and gives batches in order."""
 
-    def __init__(self, model_dir: Path, fonts_dir: Path | None, workers: int, seed: int) -> None:
-        self._model_dir, self._fonts_dir, self._workers, self._seed = model_dir, fonts_dir, workers, seed
+    def __init__(self, model_dir: Path, assets: Assets, workers: int, seed: int) -> None:
+        self._model_dir, self._assets, self._workers, self._seed = model_dir, assets, workers, seed
         self._ahead = max(AHEAD, -(-2 * CHUNKS // workers))  # two whole batches always fit
         self._slots = [[Slot() for _ in range(self._ahead)] for _ in range(workers)]
         # [done of every slot, taken of every slot, the batch from which the stage is FULL]
@@ -231,7 +245,7 @@ class Loader:
             batch += 1
 
     def _work(self, worker: int) -> None:
-        maker = Maker(self._model_dir, self._fonts_dir)
+        maker = Maker(self._model_dir, self._assets, wear=WEAR)
         turn = 0
         while True:
             chunk = turn * self._workers + worker

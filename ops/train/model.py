@@ -1,7 +1,7 @@
 """photocall-mini as a trainer wants it: Gemma 4's rules in fused, packed form, with the names of the checkpoint.
 
-One row of a batch is one request: its prefix (segment 0) and its questions (segments 1, 2, ...) as branches that see
-the prefix and themselves; each branch goes on counting positions where the prefix ends. All pictures of a batch have
+One row of a batch is one request: its prefix (segment 0) and its questions as branches that see the prefix and
+themselves, and sub-branches that see their branch too; each branch goes on counting positions where the prefix ends. All pictures of a batch have
 the same grid. Patches come block by block (the 9 patches of a soft token together), which the tower cannot tell from
 row by row, because its positions are explicit, and which makes the pool a mean over neighbours.
 """
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 EPS = 1e-6
+SUB = 8  # segments are multiples of SUB; what lies between are answers that do not see each other (a box's edges)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -240,7 +241,7 @@ class Packed:
     xy: Tensor  # int64 [9 n, 2]
     tokens: Tensor  # int64 [R, L]
     pos: Tensor  # int64 [R, L]
-    segment: Tensor  # int64 [R, L]: 0 prefix, 1.. branches, -1 padding
+    segment: Tensor  # int64 [R, L]: 0 prefix, SUB, 2 SUB, .. branches, between them sub-branches, -1 padding
     reach: Tensor  # int64 [R, L]: sliding layers see positions below it
     soft: Tensor  # int64 [R, L]: row of the soft tokens, -1 none
     place: Tensor  # int64 [R, A]: where an answer token is predicted
@@ -275,7 +276,7 @@ class Mini(nn.Module):
     def masks(self, batch: Packed) -> tuple[Tensor, Tensor]:
         """What full and sliding layers see, bool [R, 1, L, L]."""
         q, k = batch.segment[:, :, None], batch.segment[:, None, :]
-        together = (q == k) | ((k == 0) & (q > 0))
+        together = (q == k) | ((k == 0) & (q > 0)) | (k == (q & ~(SUB - 1)))
         at_q, at_k = batch.pos[:, :, None], batch.pos[:, None, :]
         full = together & (at_k <= at_q)
         sliding = together & (at_k < batch.reach[:, :, None]) & (at_k > at_q - self.decoder.window)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import random
 
 NONE_LABELS = ("none of these", "none of the above", "other", "something else", "none")
-COUNT_WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight")
+COUNT_WORDS = (
+    *("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
+)
 LEVEL_WORDS = (
     ("empty", "a quarter full", "half full", "three quarters full", "full"),
     ("nothing", "a quarter", "a half", "three quarters", "everything"),
@@ -50,6 +53,8 @@ DESCRIPTIONS = {
     "white": "like snow",
     "gray": "between black and white",
 }
+_ALIKE = {"fish", "trousers", "glasses", "french fries", "grapes", "cherries", "scissors", "clapping hands", "dice"}
+_UNEVEN = (("butterfly", "butterflies"), ("strawberry", "strawberries"), ("mouse", "mice"), ("lady", "ladies"))
 PLACES = (
     ("left", "right"),
     ("top", "bottom"),
@@ -64,7 +69,10 @@ def a_name(rng: random.Random, name: str) -> str:
 
 
 def plural(name: str) -> str:
-    """More than one of a shape."""
-    if name == "fish":
-        return "fish"
+    """More than one of a shape or thing."""
+    if name in _ALIKE:
+        return name
+    for one, many in _UNEVEN:
+        if name.endswith(one):
+            return name.removesuffix(one) + many
     return name + ("es" if name.endswith(("s", "x", "ch")) else "s")

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ops.train.asker import Answer, Asked
+from ops.train.model import SUB
 from ops.train.requests import Request
-from photocall.questions import Choice, Noul, Question, Score, Text
+from photocall.questions import Box, Choice, Noul, Question, Score, Text
+from photocall_engine.box_reader import MARKS
 from photocall_engine.prompt import TokenRun, branch_run, option_codes, prefix_run
 from photocall_engine.tokenizer import LETTERS, ChatTokenizer
 
@@ -51,21 +53,38 @@ class PackedRows:
         self.reach.fill(1)
 
 
-def answer_ids(tokenizer: ChatTokenizer, question: Question, answer: Answer) -> tuple[list[int], list[float]]:
-    """Token ids of the right answer, and how much each counts."""
+def answer_ids(
+    tokenizer: ChatTokenizer, question: Question, answer: Answer, slot: bool = False
+) -> tuple[list[int], list[float]]:
+    """Token ids of the right answer, and how much each counts; of a box only what tells whether it is there.
+
+    None is "cannot tell": the slot behind the options (`slot`), or the end of the turn where a question has none.
+    """
     letters = dict(zip(LETTERS, tokenizer.letters, strict=True))
-    if isinstance(question, Choice):
-        index = [option.label for option in question.options].index(str(answer))
-        ids = [letters[letter] for letter in option_codes(len(question.options))[index]]
+    if isinstance(question, Choice | Noul | Score):
+        labels: list[object] = [True, False]
+        if isinstance(question, Choice):
+            labels = [option.label for option in question.options]
+        elif isinstance(question, Score):
+            labels = list(range(len(question.levels)))
+        index = len(labels) if answer is None else labels.index(answer)
+        ids = [letters[letter] for letter in option_codes(len(labels) + slot)[index]]
         return ids, [1.0] * len(ids)
-    if isinstance(question, Noul):
-        return [letters["A" if answer else "B"]], [1.0]
-    if isinstance(question, Score):
-        ids = [letters[letter] for letter in option_codes(len(question.levels))[int(answer)]]
-        return ids, [1.0] * len(ids)
+    if answer is None:
+        return [tokenizer.end], [1.0]
+    if isinstance(question, Box):
+        return [tokenizer.single(MARKS[0])], [0.5]
     ids = [token for char in str(answer) for token in tokenizer.encode(char)]
     each = 0.5 if isinstance(question, Text) else 1.0
     return [*ids, tokenizer.end], [*([each] * len(ids)), 0.5]
+
+
+def edge_ids(tokenizer: ChatTokenizer, answer: Answer) -> list[list[int]]:
+    """A box's edges as the engine reads them: a letter and the two digits of the hundredth in which the edge lies."""
+    if not isinstance(answer, tuple):
+        return []
+    hundredths = [min(99, max(0, int(edge * 100))) for edge in answer]
+    return [[tokenizer.single(c) for c in f"{mark}{at:02}"] for mark, at in zip(MARKS, hundredths, strict=True)]
 
 
 class Packer:
@@ -76,8 +95,11 @@ class Packer:
 
     def fill(
         self, rows: PackedRows, row: int, request: Request, soft: Mapping[str, int], base: Mapping[str, int]
-    ) -> list[Asked]:
-        """Pack a request into a row, as many of its questions as fit; `base` is each picture's first soft row."""
+    ) -> list[tuple[Asked, int]]:
+        """Pack a request into a row, as many of its questions as fit, each with the number of its answer places.
+
+        `base` is each picture's first soft row.
+        """
         length, room = rows.tokens.shape[1], rows.place.shape[1]
         prefix = prefix_run(self._tokenizer, request.state, soft)
         end = len(prefix.ids)
@@ -86,19 +108,31 @@ class Packer:
         self._write(rows, row, 0, 0, 0, prefix, prefix.ids, base)
         at, used, taken = end, 0, []
         for asked in request.asked:
-            run = branch_run(self._tokenizer, asked.question, soft)
-            ids, weights = answer_ids(self._tokenizer, asked.question, asked.answer)
+            run = branch_run(self._tokenizer, asked.question, soft, cannot_tell=asked.slot)
+            ids, weights = answer_ids(self._tokenizer, asked.question, asked.answer, asked.slot)
+            edges = edge_ids(self._tokenizer, asked.answer)
             whole = (*run.ids, *ids[:-1])
-            if at + len(whole) > length or used + len(ids) > room:
+            if at + len(whole) + 2 * len(edges) > length or used + len(ids) + 2 * len(edges) > room:
                 continue
-            taken.append(asked)
-            self._write(rows, row, at, end, len(taken), run, whole, base)
-            first = at + len(run.ids) - 1
-            rows.place[row, used : used + len(ids)] = range(first, first + len(ids))
-            rows.target[row, used : used + len(ids)] = ids
-            rows.weight[row, used : used + len(ids)] = weights
+            taken.append((asked, len(ids) + 2 * len(edges)))
+            segment = SUB * len(taken)
+            self._write(rows, row, at, end, segment, run, whole, base)
+            self._expect(rows, row, used, at + len(run.ids) - 1, ids, weights)
             at, used = at + len(whole), used + len(ids)
+            for number, (mark, first, second) in enumerate(edges, start=1):
+                bare = TokenRun((mark, first), ())
+                self._write(rows, row, at, end + len(run.ids), segment + number, bare, bare.ids, base)
+                self._expect(rows, row, used, at, [first, second], [0.7, 0.5])
+                at, used = at + 2, used + 2
         return taken
+
+    @staticmethod
+    def _expect(rows: PackedRows, row: int, used: int, first: int, ids: list[int], weights: list[float]) -> None:
+        """From the token at `first` on, these follow one another."""
+        span = slice(used, used + len(ids))
+        rows.place[row, span] = range(first, first + len(ids))
+        rows.target[row, span] = ids
+        rows.weight[row, span] = weights
 
     @staticmethod
     def _write(

@@ -8,13 +8,16 @@ from __future__ import annotations
 import random
 import re
 
-_ARTICLE = re.compile(r"\b([Aa]) (?=orange|arrow|item|object)")
+from ops.train.wordings import FAMILIES
+
+_ARTICLE = re.compile(r"\b([Aa]) (?=(?!one\b)[aeio]|um)")
 _GROUP = re.compile(r"\(([^()]*)\)")
 LEAD = (
     "(|||||Look at the picture. |In this (picture|image|photo): |Please answer. |Check the image. |About the photo: )"
 )
 
 TRAIN: dict[str, tuple[str, ...]] = {
+    **FAMILIES,
     "what_shape": (
         "(What|Which) (shape|thing|object) is (shown|in the (picture|image|photo)|visible|this)?",
         "What (do you see|can be seen)(| here| in the (picture|image|photo))?",

@@ -10,6 +10,7 @@ from ops.train import splits
 from ops.train.ask import ask
 from ops.train.asker import Asked
 from ops.train.scene import Scene
+from ops.train.unanswerable import offered, unanswerable
 from photocall.questions import Choice, Json, Noul, Number, Option, Text
 
 _KEYS = ("@img", "photo.png", "<image:0>", "picture-1", "shot_7f.jpg", "IMG_2041.JPG", "asset:0")
@@ -67,8 +68,12 @@ class Requester:
         self._phrases = splits.phrasebook(split)
         self._words = (*splits.words(split), *splits.sign_words())
 
-    def about(self, rng: random.Random, scenes: Sequence[Scene], most: int) -> Request:
-        """Questions on one or two pictures; with two, each question says which it means."""
+    def about(self, rng: random.Random, scenes: Sequence[Scene], most: int, stranger: Scene | None = None) -> Request:
+        """Questions on one or two pictures; with two, each question says which it means.
+
+        With a `stranger`, questions about that scene now and then, which these pictures do not answer, and the slot
+        for that behind the options of some others.
+        """
         state: Json
         fields: dict[str, str | int]
         keys: tuple[str, ...]
@@ -81,6 +86,11 @@ class Requester:
             key = rng.choice(_KEYS)
             state, fields = self._state(rng, [key])
             asked = ask(scenes[0], self.split, rng, most)
+            if stranger is not None:
+                if rng.random() < 0.5:
+                    foreign = unanswerable(ask(stranger, self.split, rng, 3), scenes[0], 2)
+                    asked = [*asked[: most - len(foreign)], *foreign]
+                asked = offered(asked, rng)
             keys = (key,)
         else:
             stem = rng.choice(("@img", "photo", "scan-"))

@@ -1,8 +1,8 @@
 """The demo's sample pictures: drawn by hand, so to speak, with questions as a person would ask them.
 
-    python -m ops.train.samples --fonts DIR --out ops/samples
+    python -m ops.train.samples --assets DIR --out ops/samples
 
-Words are printed in fonts that training never saw, where `--fonts` has them; wordings are not the training templates.
+Words are printed in fonts that training never saw, where `--assets` has them; wordings are not the training templates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ops.train import backgrounds, fonts, scene
+from ops.train.assets import Assets
 from ops.train.checkpoint import BUDGET
+from ops.train.marks import Box as Area
 from ops.train.scene import Backdrop, Board, Gauge, Item, Line, Scene
 from photocall.grid import grid_for
 
@@ -268,7 +270,7 @@ def draw(sample: Sample, book: fonts.FontBook, seed: int) -> Any:
     made = Scene(round(width / zoom), round(height / zoom), zoom, "sample", sample.background)
     w, h, side = made.width, made.height, min(made.width, made.height)
 
-    def box(part: tuple[float, float, float, float]) -> scene.Box:
+    def box(part: tuple[float, float, float, float]) -> Area:
         return part[0] * w, part[1] * h, part[2] * w, part[3] * h
 
     for shape, color, x, y, radius in sample.items:
@@ -295,11 +297,11 @@ def draw(sample: Sample, book: fonts.FontBook, seed: int) -> Any:
 def main() -> None:
     """Draw them all and write the list."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fonts", type=Path, default=None)
+    parser.add_argument("--assets", type=Path, default=None)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    book = fonts.FontBook(args.fonts, "heldout")
+    book = fonts.FontBook(Assets(args.assets).fonts, "heldout")
     listed = []
     for seed, sample in enumerate(SAMPLES):
         picture = draw(sample, book, seed)

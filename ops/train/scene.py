@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from PIL import Image, ImageDraw
 
 from ops.train import fonts, shapes
 from ops.train.backgrounds import COLORS, Rgb, distance, photograph, shade
+from ops.train.marks import CLASS_OF, COLOR_OF, Box, glyph_class
 
-Box = tuple[float, float, float, float]
 PLACED = ("scatter", "row", "column", "grid", "ring", "cluster", "diagonal", "arc")
 BOARDS = ("rectangle", "rounded", "pill", "bare", "banner", "octagon")
 GAUGES = ("glass", "battery", "bar", "tank")
-GLYPHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-CAPITALS_ONLY = frozenset({"bebas"})
+CAPITALS_ONLY = frozenset({"bebas", "bebasneue"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class Scene:
     light_box: Box | None = None
     shelves: tuple[float, ...] = ()  # heights of the boards of a shelf
     families: tuple[str, ...] = ()  # font families in use
+    parts: list[Any] = field(default_factory=list)  # what a family of `ops.train.families` put here
+    named: list[tuple[str, Box]] = field(default_factory=list)  # things that one name means, for box questions
     marks: list[tuple[int, int, Box]] = field(default_factory=list)  # (class, colour, box), filled by `draw`
 
 
@@ -90,10 +92,6 @@ class Backdrop:
 
     image: Image.Image
     tones: tuple[Rgb, ...]
-
-
-MARK_COLORS = ("none", *COLORS)
-MARK_CLASSES = ("none", *GLYPHS, "other glyph", *shapes.SHAPES)
 
 
 class Canvas:
@@ -122,7 +120,7 @@ class Canvas:
         reach = item.radius * 0.8
         box = (item.x - reach, item.y - reach, item.x + reach, item.y + reach)
         marks = self.scene.marks
-        marks.append((MARK_CLASSES.index(item.shape), MARK_COLORS.index(item.color), box))
+        marks.append((CLASS_OF[item.shape], COLOR_OF[item.color], box))
 
     def board(self, board: Board, family: str) -> None:
         x0, y0, x1, y1 = board.box
@@ -135,7 +133,7 @@ class Canvas:
         draw = ImageDraw.Draw(tile)
         fill, ink = self.tint(board.color), self.tint(board.ink)
         self._plate(draw, board.form, width, height, fill, ink)
-        self.scene.marks.append((0, MARK_COLORS.index(board.color) if board.form != "bare" else 0, board.box))
+        self.scene.marks.append((0, COLOR_OF[board.color] if board.form != "bare" else 0, board.box))
         inset = 0.86 if board.form in ("rectangle", "rounded", "bare") else 0.74
         row = height * (0.94 if board.form == "bare" else 0.8) / len(board.lines)
         top = (height - row * len(board.lines)) / 2
@@ -216,8 +214,31 @@ class Canvas:
             cx = board.box[0] + (middle[0] * stretch + dx * cos + dy * sin) / self.zoom
             cy = board.box[1] + (middle[1] - dx * sin + dy * cos) / self.zoom
             w, h = (end - start) * stretch / self.zoom / 2, (y1 - y0) / self.zoom / 2
-            found = MARK_CLASSES.index(glyph) if glyph in GLYPHS else MARK_CLASSES.index("other glyph")
-            self.scene.marks.append((found, 0, (cx - w, cy - h, cx + w, cy + h)))
+            self.scene.marks.append((glyph_class(glyph), 0, (cx - w, cy - h, cx + w, cy + h)))
+
+    def pen(self) -> ImageDraw.ImageDraw:
+        """To draw with, in canvas pixels."""
+        return ImageDraw.Draw(self.image)
+
+    def scaled(self, *lengths: float) -> list[int]:
+        """Model pixels as canvas pixels."""
+        return [round(length * self.zoom) for length in lengths]
+
+    def print(self, text: str, x: float, y: float, size: float, path: str, ink: Rgb, anchor: str = "l") -> None:
+        """One line with its baseline at y; x is its left end, its middle ("m") or its right end ("r")."""
+        pixels = max(6, round(size * self.zoom))
+        font = fonts.load(path, pixels)
+        self.pen().text((x * self.zoom, y * self.zoom), text, font=font, fill=ink, anchor=f"{anchor}s")
+        widths = [fonts.advance(path, pixels, glyph) / self.zoom for glyph in text]
+        at = x - {"l": 0.0, "m": 0.5, "r": 1.0}[anchor] * sum(widths)
+        for glyph, width in zip(text, widths, strict=True):
+            if glyph != " ":
+                self.scene.marks.append((glyph_class(glyph), 0, (at, y - 0.74 * size, at + width, y + 0.06 * size)))
+            at += width
+
+    def mark(self, name: str, box: Box, color: str = "none") -> None:
+        """What the patches of a box show."""
+        self.scene.marks.append((CLASS_OF[name], COLOR_OF[color], box))
 
     def gauge(self, gauge: Gauge) -> None:
         x0, y0, x1, y1 = (self._px(v) for v in gauge.box)
@@ -279,21 +300,10 @@ def draw(scene: Scene, backdrop: Backdrop, book: fonts.FontBook, rng: random.Ran
     canvas.light()
     if scene.gauge is not None:
         canvas.gauge(scene.gauge)
+    for part in scene.parts:
+        part.paint(canvas)
     for item in scene.items:
         canvas.item(item)
     for board, family in zip(scene.boards, scene.families, strict=True):
         canvas.board(board, family)
     return photograph(rng, canvas.image, wear)
-
-
-def marks_on_grid(scene: Scene, grid_height: int, grid_width: int) -> list[tuple[int, int, int, int]]:
-    """(row, column, class, colour) of every patch whose middle lies in something; later marks cover earlier ones."""
-    found: dict[tuple[int, int], tuple[int, int]] = {}
-    across, down = grid_width / scene.width, grid_height / scene.height
-    for kind, color, (x0, y0, x1, y1) in scene.marks:
-        for row in range(max(0, math.ceil(y0 * down - 0.5)), min(grid_height, math.floor(y1 * down - 0.5) + 1)):
-            for column in range(
-                max(0, math.ceil(x0 * across - 0.5)), min(grid_width, math.floor(x1 * across - 0.5) + 1)
-            ):
-                found[row, column] = kind, color
-    return [(row, column, kind, color) for (row, column), (kind, color) in found.items()]

@@ -1,6 +1,6 @@
 """Trains models/mini. Run it in pieces: it stops by itself, leaves its state, and goes on from it.
 
-    python -m ops.train.train --model models/mini --fonts DIR --out DIR --seconds 560 --total 1200 [--state FILE]
+    python -m ops.train.train --model models/mini --assets DIR --out DIR --seconds 560 --total 1200 [--state FILE]
 
 The learning rate follows the seconds trained so far out of `--total`, over all pieces. Checkpoints (bf16, Hugging Face
 layout) and `log.jsonl` go to `--out` every three minutes and at the end; `--state` keeps float32 weights and optimizer
@@ -13,6 +13,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,15 +25,15 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ops.train import checkpoint
+from ops.train.assets import Assets
+from ops.train.exam import Examination
 from ops.train.feeder import Feeder, Held, packed
 from ops.train.loader import PACKS, Loader
+from ops.train.marks import MARK_CLASSES, MARK_COLORS
 from ops.train.model import Mini, Packed
 from ops.train.optimizer import Optimizer
-from ops.train.scene import MARK_CLASSES, MARK_COLORS
 from photocall_engine.tokenizer import ChatTokenizer
 
-SMALL_PART = 0.2  # of the whole training on small pictures, a quarter of the size
-MARKS_PART = 0.35  # of the whole training with the auxiliary loss
 BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
@@ -111,7 +112,7 @@ class Trainer:
         self.letters = min(letters), max(letters)
         self.out = Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.full = self.trained >= SMALL_PART * args.total
+        self.full = self.trained >= args.small_part * args.total
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
@@ -143,7 +144,7 @@ class Trainer:
             torch.cuda.synchronize()
 
     def one_step(self, held: Held, fresh: bool, meter: Meter, progress: float) -> None:
-        batch = packed(held, held.uses % PACKS, jitter=not fresh)
+        batch = packed(held, held.uses % PACKS)
         held.uses += 1
         with (
             torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"),
@@ -152,9 +153,9 @@ class Trainer:
             logits, soft = self.model(batch)
             loss, right = answer_loss(logits, batch)
             total = loss
-            if progress < MARKS_PART:
+            if progress < self.args.marks_part:
                 seen = self.marks.loss(soft, held.marks)
-                total = loss + 0.5 * min(1.0, 4 * (1 - progress / MARKS_PART)) * seen
+                total = loss + 0.5 * min(1.0, 4 * (1 - progress / self.args.marks_part)) * seen
                 meter.add("marks", seen)
         total.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step(learning_rate(self.args.rate, progress, self.step))
@@ -175,7 +176,7 @@ class Trainer:
         first = True
         while time.time() - begun < self.args.seconds:
             progress = self.trained / self.args.total
-            if progress >= SMALL_PART and not self.full:
+            if progress >= self.args.small_part and not self.full:
                 self.full = True
                 self.loader.full_from(feeder.issued)
             held, fresh = feeder.next()
@@ -217,7 +218,7 @@ def main() -> None:
     """Parse and train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/mini", help="directory with tokenizer.json and config.json")
-    parser.add_argument("--fonts", default=None, help="directory of font families; without it Pillow's own font")
+    parser.add_argument("--assets", default=None, help="what ops.train.assets made; without it Pillow's own font")
     parser.add_argument("--out", required=True)
     parser.add_argument("--state", default=None)
     parser.add_argument("--resume", default=None, help="checkpoint directory to go on from")
@@ -225,20 +226,31 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--total", type=float, required=True)
     parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--small-part", type=float, default=0.2, help="of the training on pictures a quarter the size")
+    parser.add_argument("--marks-part", type=float, default=0.35, help="of the training with the auxiliary loss")
+    parser.add_argument("--exam", type=int, default=0, help="processes a split that draw pictures to be judged by")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--log-every", type=float, default=10.0)
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     args = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    loader = Loader(Path(args.model), Path(args.fonts) if args.fonts else None, args.workers, args.seed)
-    if trained_before(args) >= SMALL_PART * args.total:
+    assets = Assets(Path(args.assets) if args.assets else None)
+    exam = Examination(Path(args.model), assets, Path(args.out) / "exam", ("validation", "heldout"), args.exam)
+    exam.start()
+    loader = Loader(Path(args.model), assets, args.workers, args.seed)
+    if trained_before(args) >= args.small_part * args.total:
         loader.start_full()
     loader.start()
     try:
-        Trainer(args, loader).run()
+        trainer = Trainer(args, loader)
+        trainer.run()
     finally:
         loader.stop()
+    if args.exam:
+        results = exam.results(trainer.model.eval(), trainer.device)
+        (Path(args.out) / "exam.json").write_text(json.dumps(results, indent=1) + "\n")
+        shutil.rmtree(Path(args.out) / "exam")
 
 
 if __name__ == "__main__":
