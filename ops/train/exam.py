@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import traceback
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,8 @@ class Examination:
                 try:
                     os.nice(5)
                     self._draw(split, number)
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(0)
             self._running.append(child)
