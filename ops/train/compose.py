@@ -17,15 +17,15 @@ from ops.train.marks import Box
 from ops.train.scene import Backdrop, Board, Gauge, Item, Line, Scene
 
 KINDS = ("things", "sign", "tags", "label", "gauge", "shelf", "light", "arrow")
-_WEIGHTS = (19, 11, 8, 6, 4, 3, 2, 2)
+_WEIGHTS = (18, 10, 8, 6, 3, 2, 2, 2)
 FAMILIES: dict[str, tuple[Family, int]] = {
-    "paper": (paper.compose, 16),
-    "chart": (charts.compose, 7),
+    "paper": (paper.compose, 18),
+    "chart": (charts.compose, 14),
     "meter": (meters.compose, 6),
-    "roadsign": (roadsigns.compose, 4),
-    "parcel": (parcels.compose, 4),
-    "emoji": (stickers.emoji, 7),
-    "clothes": (stickers.clothing, 7),
+    "roadsign": (roadsigns.compose, 3),
+    "parcel": (parcels.compose, 3),
+    "emoji": (stickers.emoji, 6),
+    "clothes": (stickers.clothing, 6),
     "unseen": (stickers.unseen, 0),  # of the held-out split, where it is asked for
 }
 PICTURED = ("emoji", "clothes", "unseen")  # families that need an asset directory

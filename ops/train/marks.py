@@ -21,6 +21,7 @@ MARK_CLASSES = (
     *(f"worn {name}" for name in CLOTHES),
     *(f"sign {name}" for name in ROAD_SIGNS),
     *("tick", "no tick", "needle", "damage"),
+    *("bar highest", "bar lowest", "bar between"),
 )
 COLOR_OF = {name: number for number, name in enumerate(MARK_COLORS)}
 CLASS_OF = {name: number for number, name in enumerate(MARK_CLASSES)}

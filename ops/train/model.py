@@ -181,6 +181,8 @@ class Tower(nn.Module):
         x = x + (table[0][xy[:, 0]] + table[1][xy[:, 1]]).to(x.dtype)
         cos, sin = self.rope(xy)
         cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        for tensor, axis in ((x, 1), (cos, 0), (sin, 0)):  # another grid is no reason to compile again
+            torch._dynamo.maybe_mark_dynamic(tensor, axis)
         for layer in self.encoder.layers:
             x = layer(x, cos, sin, None)
         pooled = x.float().unflatten(1, (-1, 9)).mean(2).to(x.dtype)

@@ -65,6 +65,12 @@ class Chart:
     def _tint(self, rng: random.Random, i: int) -> Rgb:
         return shade(rng, COLORS[self.colors[i]], 10)
 
+    def _mark(self, canvas: Canvas, i: int, box: Box) -> None:
+        """What stands for a value, for the auxiliary loss: which of its chart it is, and its colour."""
+        low, high, value = min(self.values), max(self.values), self.values[i]
+        rank = "highest" if value == high else "lowest" if value == low else "between"
+        canvas.mark(f"bar {rank}", box, self.colors[0 if self.form == "line" else i])
+
     def _upright(self, canvas: Canvas, inner: Box, rng: random.Random) -> None:
         x0, y0, x1, y1 = inner
         pen, size = canvas.pen(), self.size
@@ -85,14 +91,16 @@ class Chart:
             points.append((x, y))
             if self.form == "bar":
                 pen.rectangle(canvas.scaled(x - half, y, x + half, y1), fill=self._tint(rng, i))
+                self._mark(canvas, i, (x - half, y, x + half, y1))
             canvas.print(name, x, y1 + size * 1.05, size, self.font, _INK, "m")
             if self.printed:
                 canvas.print(str(value), x, y - size * 0.35, size, self.font, _INK, "m")
         if self.form == "line":
             flat = [v for point in points for v in canvas.scaled(*point)]
             pen.line(flat, fill=self._tint(rng, 0), width=max(2, round(canvas.zoom * 3)), joint="curve")
-            for x, y in points:
+            for i, (x, y) in enumerate(points):
                 pen.ellipse(canvas.scaled(x - 4, y - 4, x + 4, y + 4), fill=self._tint(rng, 0))
+                self._mark(canvas, i, (x - 8, y - 8, x + 8, y + 8))
 
     def _lying(self, canvas: Canvas, inner: Box, rng: random.Random) -> None:
         x0, y0, x1, y1 = inner
@@ -109,6 +117,7 @@ class Chart:
         for i, (name, value) in enumerate(zip(self.names, self.values, strict=True)):
             y, x = y0 + gap * (i + 0.5), x0 + (x1 - x0) * value / self.top
             pen.rectangle(canvas.scaled(x0, y - half, x, y + half), fill=self._tint(rng, i))
+            self._mark(canvas, i, (x0, y - half, x, y + half))
             canvas.print(name, x0 - size * 0.3, y + size * 0.33, size, self.font, _INK, "r")
             if self.printed:
                 canvas.print(str(value), x + size * 0.25, y + size * 0.33, size, self.font, _INK)
@@ -129,6 +138,7 @@ class Chart:
             y = cy + (i - len(self.names) / 2 + 0.75) * size * 1.5
             x = x1 - legend + size * 0.6
             pen.rectangle(canvas.scaled(x, y - size * 0.75, x + size * 0.8, y), fill=self._tint(rng, i))
+            self._mark(canvas, i, (x, y - size * 0.85, x + size * 0.9, y + size * 0.1))
             said = f"{name} {value}" if self.printed else name
             canvas.print(said, x + size * 1.2, y, size, self.font, _INK)
 
