@@ -54,7 +54,7 @@ def main() -> int:
 
 def mini_loss(seconds: float, threads: int) -> list[dict[str, Any]]:
     """Accuracy of both on the same pictures, how often they answer alike, and how far their confidence is apart."""
-    drawer = Drawer("heldout", None)
+    drawer = Drawer("heldout", None, plain=True)
     askers = {weights: EngineAnswerer(MINI, threads, weights=weights) for weights in _SIDES}
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     began, pictures = time.monotonic(), 0

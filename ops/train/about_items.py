@@ -75,7 +75,7 @@ def count(a: Asker) -> Made:
 
 def count_choice(a: Asker) -> Made:
     things, found = a.group()
-    pool = COUNT_WORDS if a.coin() else tuple(str(n) for n in range(21))
+    pool = (COUNT_WORDS if a.coin() else tuple(str(n) for n in range(21)))[: 9 if a.scene.plain else 21]
     window = a.rng.randint(max(0, found - 4), found)
     return a.one_of("count", pool[found], pool[window : window + 5], most=5, things=things)
 

@@ -37,14 +37,17 @@ def _legible(ink: Rgb, tone: Rgb) -> bool:
 
 
 class Composer:
-    """Scenes of one split with the fonts of one book."""
+    """Scenes of one split with the fonts of one book.
 
-    def __init__(self, split: str, book: fonts.FontBook, assets: Assets | None = None) -> None:
-        self.split, self.book = split, book
+    `plain` is the world of the first weights: no family, up to eight things, words and whole numbers on boards.
+    """
+
+    def __init__(self, split: str, book: fonts.FontBook, assets: Assets | None = None, plain: bool = False) -> None:
+        self.split, self.book, self.plain = split, book, plain
         self.assets = assets or Assets(None)
         without = () if self.assets.complete else PICTURED
         weights = {name: weight for name, (_, weight) in FAMILIES.items() if name not in without}
-        self._odds = dict(zip(KINDS, _WEIGHTS, strict=True)) | weights
+        self._odds = dict(zip(KINDS, _WEIGHTS, strict=True)) | ({} if plain else weights)
         self.layouts = splits.names(split, "layouts", scene.PLACED)
         self.backgrounds = splits.names(split, "backgrounds", backgrounds.BACKGROUNDS)
         self.boards = splits.names(split, "boards", scene.BOARDS)
@@ -54,7 +57,7 @@ class Composer:
     ) -> tuple[Scene, Backdrop]:
         """A scene of width x height model pixels, drawn at `zoom`."""
         kind = kind or rng.choices(list(self._odds), list(self._odds.values()))[0]
-        made = Scene(width, height, zoom, kind, rng.choice(self.backgrounds))
+        made = Scene(width, height, zoom, kind, rng.choice(self.backgrounds), plain=self.plain)
         image, tones = backgrounds.paint(rng, made.background, round(width * zoom), round(height * zoom))
         backdrop = Backdrop(image, tuple(tones))
         taken: list[Box] = []
@@ -64,7 +67,7 @@ class Composer:
         elif kind == "things":
             most = 8 if roomy else 5
             count = rng.choices(range(most + 1), [1, 3, 4, 4, 4, 3, 3, 3, 3][: most + 1])[0]
-            if roomy and rng.random() < 0.3:
+            if roomy and not self.plain and rng.random() < 0.3:
                 count = rng.randint(9, 20)
             self._things(rng, made, backdrop, count, taken)
         elif kind == "arrow":
@@ -252,13 +255,15 @@ class Composer:
         pick = rng.random()
         if pick < 0.08:
             number = Line(rng.choice(("$", "£", "No. ", "#")) + number.text, True)
+        elif self.plain:
+            pass
         elif pick < 0.28:
             number = Line(entries.priced(rng, entries.amount(rng)), True)
         elif pick < 0.36:
             number = Line(str(entries.decimal(rng)), True)
         elif pick < 0.4:
             number = Line(str(rng.randint(10_000, 999_999)), True)
-        if pick > 0.7:
+        if pick > 0.7 and not self.plain:
             word = Line(rng.choice((entries.date, entries.date, entries.time, entries.code))(rng), False)
         if kind == "label":
             return rng.choice(((word, number), (number, word)))

@@ -39,12 +39,12 @@ class Drawn:
 
 
 class Drawer:
-    """Draws pictures of one split."""
+    """Draws pictures of one split; `plain` is the composer's."""
 
-    def __init__(self, split: str = "train", assets: Path | None = None) -> None:
-        self.split = split
+    def __init__(self, split: str = "train", assets: Path | None = None, plain: bool = False) -> None:
+        self.split, self.plain = split, plain
         found = Assets(assets)
-        self._composer = Composer(split, FontBook(found.fonts, split), found)
+        self._composer = Composer(split, FontBook(found.fonts, split), found, plain)
         self._requester = Requester(split)
 
     @property
@@ -71,6 +71,6 @@ class Drawer:
 
 
 def draw(seed: int, assets: Path | None = None) -> tuple[Image.Image, list[Question], list[Answer]]:
-    """A picture with about ten questions and their right answers, all by the seed."""
+    """A picture with about ten questions (fewer where it tells little) and their right answers, all by the seed."""
     drawn = Drawer("train", assets).drawn(seed)
     return drawn.image, [a.question for a in drawn.request.asked], [a.answer for a in drawn.request.asked]

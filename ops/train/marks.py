@@ -34,7 +34,7 @@ def glyph_class(glyph: str) -> int:
 
 
 def on_grid(marks: Sequence[tuple[int, int, Box]], size: tuple[int, int], height: int, width: int) -> NDArray[np.uint8]:
-    """[height, width, 2]: class and colour of every patch whose middle lies in something; later marks cover earlier ones.
+    """[height, width, 2]: class and colour of every patch whose middle lies in something; later marks cover earlier.
 
     `size` is (width, height) of the picture that the boxes are measured in.
     """

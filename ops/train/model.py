@@ -1,9 +1,10 @@
 """photocall-mini as a trainer wants it: Gemma 4's rules in fused, packed form, with the names of the checkpoint.
 
 One row of a batch is one request: its prefix (segment 0) and its questions as branches that see the prefix and
-themselves, and sub-branches that see their branch too; each branch goes on counting positions where the prefix ends. All pictures of a batch have
-the same grid. Patches come block by block (the 9 patches of a soft token together), which the tower cannot tell from
-row by row, because its positions are explicit, and which makes the pool a mean over neighbours.
+themselves, and sub-branches that see their branch too; each branch goes on counting positions where the prefix ends.
+All pictures of a batch have the same grid. Patches come block by block (the 9 patches of a soft token together), which
+the tower cannot tell from row by row, because its positions are explicit, and which makes the pool a mean over
+neighbours.
 """
 
 from __future__ import annotations

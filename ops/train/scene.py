@@ -84,6 +84,7 @@ class Scene:
     parts: list[Any] = field(default_factory=list)  # what a family of `ops.train.families` put here
     named: list[tuple[str, Box]] = field(default_factory=list)  # things that one name means, for box questions
     marks: list[tuple[int, int, Box]] = field(default_factory=list)  # (class, colour, box), filled by `draw`
+    plain: bool = False  # of the world of the first weights (`compose.Composer`)
 
 
 @dataclass(frozen=True, slots=True)

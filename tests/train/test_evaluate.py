@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ops.train.ask import FAMILIES
 from ops.train.asker import Answer, Asked
 from ops.train.draw import Drawer
-from ops.train.evaluate import OF_A_TYPE, judge, read_rows, result, sample
-from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
+from ops.train.evaluate import OF_A_TYPE, judge, overlap, read_rows, result, sample, verdict
+from photocall.questions import Box, Choice, Noul, Number, Option, Question, Score, Text
 
 CHOICE = Choice("q", "?", (Option("red"), Option("blue")))
+BOX = Box("q", "the tree")
+EDGES = {"top": 0.2, "bottom": 0.6, "left": 0.1, "right": 0.9}
 SCORE = Score("q", "?", ("low", "mid", "high"))
 
 
@@ -26,7 +30,10 @@ SCORE = Score("q", "?", ("low", "mid", "high"))
         (Noul("q", "?"), False, {"noul": 0.7}, False, 0.7),
         (SCORE, 1, {"score": 1.2, "probabilities": {"0": 0.1, "1": 0.6, "2": 0.3}}, True, 0.6),
         (Number("q", "?"), 407, {"number": 401, "confidence": 0.6}, False, 0.6),
+        (Number("q", "?"), Decimal("-2.5"), {"number": -2.5, "confidence": 0.7}, True, 0.7),
         (Text("q", "?"), "Oak", {"text": "oak", "logprob": 0.0}, False, 1.0),
+        (BOX, (0.2, 0.6, 0.1, 0.9), {"box": EDGES | {"bottom": 0.5}, "confidence": 0.4}, True, 0.4),
+        (BOX, (0.2, 0.6, 0.1, 0.9), {"box": EDGES | {"bottom": 0.3}, "confidence": 0.4}, False, 0.4),
     ],
 )
 def test_an_answer_is_judged(
@@ -44,6 +51,47 @@ def test_a_sample_is_a_jpeg_with_a_few_questions_of_each_type() -> None:
     assert len({a.question.name for a in asked}) == len(asked) >= 4
     types = [a.question.type for a in asked]
     assert max(types.count(kind) for kind in types) <= OF_A_TYPE
+    assert all(a.answer is not None for a in asked)
+
+
+def test_the_plain_world_is_that_of_the_first_weights() -> None:
+    drawers = {plain: Drawer("heldout", None, plain) for plain in (True, False)}
+    seen = {plain: [sample(drawer, "heldout", n)[1] for n in range(12)] for plain, drawer in drawers.items()}
+    types: dict[bool, set[str]] = {True: set(), False: set()}
+    kinds: dict[bool, set[str]] = {True: set(), False: set()}
+    answers: dict[bool, set[type]] = {True: set(), False: set()}
+    for plain, samples in seen.items():
+        for asked in (a for of_one in samples for a in of_one):
+            types[plain].add(asked.question.type)
+            kinds[plain].add(asked.kind)
+            if asked.question.type == "number":
+                answers[plain].add(type(asked.answer))
+    assert answers == {True: {int}, False: {int, Decimal}}
+    assert types[False] - types[True] == {"box"}
+    new = {m.__name__ for makers in FAMILIES.values() for m in makers}
+    assert not kinds[True] & new
+    assert kinds[False] & new
+
+
+def test_boxes_overlap_as_areas_do() -> None:
+    assert overlap(EDGES, (0.2, 0.6, 0.1, 0.9)) == pytest.approx(1.0)
+    assert overlap(EDGES, (0.2, 0.6, 0.5, 1.3)) == pytest.approx(0.4 / 1.2)
+    assert overlap(EDGES, (0.7, 0.9, 0.1, 0.9)) == 0.0
+
+
+def test_a_card_holds_unless_an_interval_lies_below_it() -> None:
+    def table(**types: tuple[float, float]) -> dict[str, Any]:
+        found = {name: {"accuracy": mean, "accuracy_95": [0.0, top]} for name, (mean, top) in types.items()}
+        return {"pictures": 9, "types": found}
+
+    card = table(text=(0.94, 0.96), noul=(0.9, 0.95))
+    held, line = verdict(table(text=(0.9, 0.94), noul=(0.99, 1.0), box=(0.1, 0.2)), card)
+    assert held
+    assert line == "9 pictures: the card holds: text 90.0% (card 94.0%), noul 99.0% (card 90.0%)"
+    held, line = verdict(table(text=(0.9, 0.93), noul=(0.99, 1.0)), card)
+    assert not held
+    assert "does not hold: text 90.0% (card 94.0%) TOO LOW, noul" in line
+    assert not verdict(table(box=(1.0, 1.0)), card)[0], "nothing of the card was measured"
 
 
 def test_the_table_is_made_from_all_rows(tmp_path: Path) -> None:

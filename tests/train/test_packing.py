@@ -16,9 +16,10 @@ from transformers import Gemma4ForConditionalGeneration
 
 from ops.train import checkpoint
 from ops.train.asker import Answer
+from ops.train.assets import Assets
 from ops.train.draw import Drawer
 from ops.train.loader import PACKS, Maker, Slot, Stage, block_order, to_patches
-from ops.train.model import Mini, Packed, blocks_first
+from ops.train.model import SUB, Mini, Packed, blocks_first
 from ops.train.pack import PackedRows, Packer, answer_ids
 from ops.train.requests import Requester
 from photocall.questions import Choice, Noul, Number, Option, Question, Score, Text
@@ -53,7 +54,7 @@ def model(config: dict[str, Any]) -> Mini:
 @pytest.fixture(scope="module")
 def batch() -> Packed:
     """Two requests: one on two pictures, and one on none."""
-    requester, rng, tokenizer = Requester("train"), random.Random(4), ChatTokenizer(MINI)
+    requester, rng, tokenizer = Requester("train"), random.Random(5), ChatTokenizer(MINI)
     drawer = Drawer("train")
     images, made = zip(*(drawer.scene(rng, (COLUMNS * 48, ROWS * 48), "sign") for _ in range(2)), strict=True)
     pixels = [to_patches(np.asarray(i.resize((COLUMNS * 48, ROWS * 48))), ROWS, COLUMNS) for i in images]
@@ -65,15 +66,19 @@ def batch() -> Packed:
     base = {key: i * soft for i, key in enumerate(request.keys)}
     assert len(packer.fill(rows, 0, request, dict.fromkeys(request.keys, soft), base)) >= 3
     assert packer.fill(rows, 1, requester.words_only(rng, 3), {}, {})
+    assert any(segment > 0 and segment % SUB for segment in rows.segment[0].tolist()), "no box: draw another"
     arrays = {name: torch.from_numpy(getattr(rows, name)) for name in PackedRows.__slots__}
     long = {name: a.long() if a.dtype == torch.int32 else a for name, a in arrays.items()}
     return Packed(torch.from_numpy(np.stack(pixels)), blocks_first(3 * ROWS, 3 * COLUMNS)[1], **long)
 
 
 def branches(batch: Packed) -> list[tuple[int, torch.Tensor]]:
-    """(row, columns of the prefix and one branch) of every branch."""
-    every = [(row, branch) for row in range(2) for branch in range(1, int(batch.segment[row].max()) + 1)]
-    return [(row, (batch.segment[row] == 0) | (batch.segment[row] == branch)) for row, branch in every]
+    """(row, columns of the prefix, of one branch and, if it is one, of its sub-branch) of every segment."""
+    found = []
+    for row, own in enumerate(batch.segment):
+        for segment in sorted(set(own.tolist()) - {0, -1}):
+            found.append((row, (own == 0) | (own == (segment & ~(SUB - 1))) | (own == segment)))
+    return found
 
 
 @torch.inference_mode()
@@ -153,7 +158,7 @@ def test_answers_are_letters_digits_and_characters() -> None:
 def test_a_worker_fills_a_chunk_of_whole_requests() -> None:
     stage = Stage(pictures=16, length=256, questions=3, blocks=((ROWS, COLUMNS),))
     chunk, again = (Slot().view(stage, ROWS * COLUMNS) for _ in range(2))
-    maker = Maker(MINI, None)
+    maker = Maker(MINI, Assets(None))
     maker.fill(chunk, stage, (ROWS, COLUMNS), 7)
     maker.fill(again, stage, (ROWS, COLUMNS), 7)
     assert np.array_equal(chunk.patches, again.patches)
@@ -163,8 +168,8 @@ def test_a_worker_fills_a_chunk_of_whole_requests() -> None:
         assert np.array_equal(pack.tokens, same.tokens)
         pictures = [np.unique(row[row >= 0] // (ROWS * COLUMNS)).tolist() for row in pack.soft]
         assert pictures[14] == [14, 15]
-        assert pictures[7] == pictures[15] == []
-        assert all(pictures[i] == [i] for i in range(14) if i != 7)
+        assert pictures[15] == []
+        assert all(pictures[i] == [i] for i in range(14))
         assert (pack.weight.sum(1) > 0).all()
     assert not np.array_equal(chunk.packs[0].tokens, chunk.packs[1].tokens)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
-from ops.train import scene as scenes
 from ops.train.ask import MAKERS, ask
 from ops.train.asker import Asked
 from ops.train.backgrounds import COLORS, distance
-from ops.train.compose import KINDS
+from ops.train.compose import FAMILIES, KINDS, PICTURED
 from ops.train.draw import Drawer, draw
+from ops.train.marks import GLYPHS, MARK_CLASSES, on_grid
 from ops.train.scene import Board, Gauge, Item, Line, Scene
 from photocall.questions import Choice, Number, Score
 
@@ -36,7 +37,8 @@ def shown(asked: Asked) -> Any:
         coded = len(option.label) == 2 and option.label[1].isdigit()
         return str(option.description if coded else option.label).casefold()
     if isinstance(question, Score):
-        return str(question.levels[int(asked.answer)])
+        assert isinstance(asked.answer, int)
+        return str(question.levels[asked.answer])
     return asked.answer
 
 
@@ -54,8 +56,9 @@ def test_a_seed_is_a_picture_and_its_questions() -> None:
 
 def test_every_maker_is_reached_by_some_scene() -> None:
     drawer, kinds = Drawer("train"), set()
-    for seed in range(60):
-        _, made = drawer.scene(random.Random(seed), (320, 240), KINDS[seed % len(KINDS)])
+    drawn = [kind for kind in (*KINDS, *FAMILIES) if kind not in PICTURED]
+    for seed in range(8 * len(drawn)):
+        _, made = drawer.scene(random.Random(seed), (480, 400), drawn[seed % len(drawn)])
         kinds |= {a.kind for a in ask(made, "train", random.Random(seed), 40)}
     assert kinds == set(MAKERS)
 
@@ -133,9 +136,10 @@ def test_marks_cover_the_glyphs_in_reading_order() -> None:
     for seed in range(5):
         _, made = drawer.scene(random.Random(seed), (640, 480), "sign", wear=0.0)
         for board in made.boards:
-            classes = [scenes.MARK_CLASSES[kind] for kind, _, _ in made.marks]
+            classes = [MARK_CLASSES[kind] for kind, _, _ in made.marks]
             text = "".join(line.text for line in board.lines).replace(" ", "")
-            printed = [c if c in scenes.GLYPHS else "other glyph" for c in text]
-            assert [c for c in classes if c in scenes.GLYPHS or c == "other glyph"] == printed
-        grid = scenes.marks_on_grid(made, 30, 39)
-        assert all(0 <= row < 30 and 0 <= column < 39 for row, column, _, _ in grid)
+            printed = [c if c in GLYPHS else "other glyph" for c in text]
+            assert [c for c in classes if c in GLYPHS or c == "other glyph"] == printed
+        grid = on_grid(made.marks, (made.width, made.height), 30, 39)
+        assert grid.shape == (30, 39, 2)
+        assert {MARK_CLASSES[kind] for kind in np.unique(grid[..., 0])} & set(GLYPHS)

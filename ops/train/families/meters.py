@@ -129,7 +129,7 @@ class Meter:
         canvas.scene.marks.append((CLASS_OF["needle"], 0, (at - 8, y - high, at + 8, y)))
 
     def _display(self, canvas: Canvas, rng: random.Random) -> None:
-        x0, y0, x1, y1 = self.box
+        x0, y0, _, y1 = self.box
         pen = canvas.pen()
         back, ink = rng.choice(
             (((20, 24, 20), (80, 240, 120)), ((30, 8, 8), (255, 70, 60)), ((190, 204, 180), (30, 40, 30)),

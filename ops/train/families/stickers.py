@@ -34,7 +34,7 @@ class Sticker:
 
     def paint(self, canvas: Canvas) -> None:
         """In its look."""
-        x0, y0, x1, y1 = canvas.scaled(*self.box)
+        x0, y0, x1, _ = canvas.scaled(*self.box)
         rng = random.Random(self.seed)
         tile = (self._emoji if self.sort == "emoji" else self._clothing)(max(8, x1 - x0), rng)
         canvas.image.paste(tile, (x0, y0), tile)
