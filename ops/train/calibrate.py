@@ -32,7 +32,7 @@ from photocall_prep.resize import to_grid
 
 SEED = 8_000_000_000
 LENGTH, ANSWERS = 900, 220
-UNTRAINED = ["box"]  # types that ops/train draws no questions of
+UNTRAINED = {"first": ["box"], "all": []}  # types that weights of a world were not trained for
 PRIOR = 0.2
 Case = list[tuple[NDArray[np.float64], int]]  # one answer: logits among the allowed tokens, and which is right
 
@@ -71,16 +71,16 @@ class Scorer:
 
 
 def case(tokenizer: ChatTokenizer, asked: Asked, logits: NDArray[np.float64]) -> Case:
-    """The answer's logits among what its readout compares."""
+    """The answer's logits among what its readout compares, "cannot tell" among them where the prompt offers it."""
     question = asked.question
-    ids, _ = answer_ids(tokenizer, question, asked.answer)
+    ids, _ = answer_ids(tokenizer, question, asked.answer, asked.slot)
     if isinstance(question, Number):
         allowed = [tokenizer.single(char) for char in "0123456789-."] + [tokenizer.end]
         return [(row[allowed], allowed.index(token)) for row, token in zip(logits, ids, strict=True)]
     count = 2
     if isinstance(question, Choice | Score):
         count = len(question.options if isinstance(question, Choice) else question.levels)
-    allowed = list(tokenizer.letters[: min(count, len(LETTERS))])
+    allowed = list(tokenizer.letters[: min(count + asked.slot, len(LETTERS))])
     return [(row[allowed], allowed.index(token)) for row, token in zip(logits, ids, strict=True)]
 
 
@@ -123,23 +123,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Path("models/mini"))
     parser.add_argument("--assets", type=Path, default=None)
+    parser.add_argument("--world", choices=tuple(UNTRAINED), default="first", help="what the weights were trained on")
     parser.add_argument("--pictures", type=int, default=300)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    scorer, drawer = Scorer(args.model), Drawer("validation", args.assets)
+    scorer, drawer = Scorer(args.model), Drawer("validation", args.assets, args.world == "first")
     cases: defaultdict[str, list[Case]] = defaultdict(list)
     for number in range(args.pictures):
         for asked, logits in scorer.logits(drawer, SEED + number):
+            if drawer.plain and (asked.slot or asked.answer is None):
+                continue
             codes = isinstance(asked.question, Choice) and len(asked.question.options) > len(LETTERS)
             if isinstance(asked.question, Choice | Noul | Score | Number) and not codes:
                 cases[asked.question.type].append(case(scorer.tokenizer, asked, logits))
-    tables = {name: Table.of(cases[name]) for name in ("choice", "noul", "score", "number")}
+    tables = {name: Table.of(cases[name]) for name in ("choice", "noul", "score", "number") if cases[name]}
     temperatures = {name: fit(table) for name, table in tables.items()}
     for name, table in tables.items():
         before, after = table.loss(1.0), table.loss(temperatures[name])
         print(f"{name}: {table.answers} answers, temperature {temperatures[name]}, loss {before:.4f} -> {after:.4f}")
-    content = {"version": 1, "temperature": temperatures, "untrained": UNTRAINED}
+    content = {"version": 1, "temperature": temperatures, "untrained": UNTRAINED[args.world]}
     (args.model / "calibration.json").write_text(json.dumps(content) + "\n")
 
 
