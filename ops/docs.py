@@ -39,6 +39,7 @@ FOLDERS = {
     "ops/fuzz": "what strangers send, made up",
     "ops/gpu": "a machine with a GPU, measured",
     "ops/train": "how models/mini was made",
+    "ops/train/families": "families of pictures beyond shapes and boards",
 }
 
 
