@@ -1,0 +1,50 @@
+"""Ways of asking, through the whole pipeline: orders, abstaining, follow-ups, bound texts, an own calibration."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+
+import httpx
+import pytest
+from PIL import Image, ImageDraw
+
+from ops.running import running
+
+pytestmark = pytest.mark.timeout(240)
+
+COLOUR = {"type": "choice", "instructions": "Which colour is the square?", "criteria": ["red", "green", "blue"]}
+QUESTIONS = {
+    "plain": COLOUR,
+    "fair": COLOUR | {"order": "debias"},
+    "unfair": COLOUR | {"criteria": ["blue", "red", "green"], "order": "debias"},
+    "unsure": COLOUR | {"abstain": {"label_mass": 0.5}},
+    "then": {"type": "noul", "instructions": "Is it red?", "after": {"question": "plain", "equals": "red"}},
+    "else": {"type": "noul", "instructions": "Is it blue?", "after": {"question": "plain", "equals": "blue"}},
+    "listed": {"type": "text", "instructions": "Which colour is it?", "one_of": ["red", "green", "blue"]},
+    "bound": {"type": "text", "instructions": "Which colour is it?", "pattern": "(red|green|blue)", "max_tokens": 12},
+}
+
+
+def test_every_way_of_asking_at_once() -> None:
+    picture, file = Image.new("RGB", (240, 200), "white"), io.BytesIO()
+    ImageDraw.Draw(picture).rectangle((70, 50, 170, 150), fill="#d62020")
+    picture.save(file, "PNG")
+    asset = {"type": "image", "data_base64": base64.b64encode(file.getvalue()).decode()}
+    body = {"state": "img", "assets": {"img": asset}, "questions": QUESTIONS}
+    own = {"questions": {"plain": {"temperature": 2.0}}}
+    with running() as address, httpx.Client(base_url=address, timeout=60, headers={"Prefer": "wait=30"}) as client:
+        found = client.post("/v1/jobs", json=body | {"calibration": own}).json()["result"]["answers"]
+        bad = client.post("/v1/jobs", json=body | {"questions": {"q": QUESTIONS["bound"] | {"pattern": "("}}})
+    assert found["plain"]["choice"] == found["fair"]["choice"] == "red"
+    assert found["fair"]["probabilities"] == found["unfair"]["probabilities"], "bit by bit"
+    assert found["plain"]["probabilities_raw"] == found["unsure"]["probabilities"]
+    assert found["plain"]["confidence"] < found["unsure"]["confidence"]
+    assert found["unsure"]["label_mass"] > 0.5
+    assert found["then"]["noul"] > 0.5
+    assert found["else"]["answer_status"] == "not_asked"
+    assert found["listed"]["text"] in ("red", "green", "blue")
+    assert sum(found["listed"]["probabilities"].values()) == pytest.approx(1, abs=1e-6)
+    assert re.fullmatch("red|green|blue", found["bound"]["text"]) or found["bound"]["truncated"]
+    assert bad.json()["error"]["code"] == "unanswerable"
