@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from typing import Any
 
 import httpx
 import pytest
@@ -14,8 +15,12 @@ from ops.running import running
 
 pytestmark = pytest.mark.timeout(240)
 
-COLOUR = {"type": "choice", "instructions": "Which colour is the square?", "criteria": ["red", "green", "blue"]}
-QUESTIONS = {
+COLOUR: dict[str, Any] = {
+    "type": "choice",
+    "instructions": "Which colour is the square?",
+    "criteria": ["red", "green", "blue"],
+}
+QUESTIONS: dict[str, dict[str, Any]] = {
     "plain": COLOUR,
     "fair": COLOUR | {"order": "debias"},
     "unfair": COLOUR | {"criteria": ["blue", "red", "green"], "order": "debias"},
