@@ -70,6 +70,14 @@ def profile(data: bytes) -> Profile:
     return Profile(data)
 
 
+def moves_colours(data: bytes) -> bool:
+    """Whether a profile is anything but sRGB in other words, and can be used."""
+    try:
+        return not profile(data).is_srgb
+    except ProfileIgnored:
+        return False
+
+
 @lru_cache(maxsize=1)
 def _srgb() -> ImageCms.ImageCmsProfile:
     return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
