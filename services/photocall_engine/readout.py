@@ -62,6 +62,7 @@ class LetterReader:
             self._wants |= {(first,): letters[: len(group)] for first, group in zip(letters, groups, strict=False)}
         self._read: dict[Path, NDArray[np.float64]] = {}
         self._masses: dict[Path, float] = {}
+        self._firsts: NDArray[np.float64] = np.empty(0)
 
     def begin(self) -> list[Want]:
         return [Want(path, Letters(tuple(ids), self._weighs)) for path, ids in self._wants.items()]
@@ -69,6 +70,8 @@ class LetterReader:
     def take(self, path: Path, values: Floats) -> list[Want]:
         if self._weighs:
             self._masses[path] = mass(values)
+            if not path:
+                self._firsts = softmax(values[: len(self._wants[path])], 1.0)  # masses are of the model, not calibrated
         self._read[path] = softmax(values[: len(self._wants[path])], self._temperature)
         if len(self._read) == len(self._wants):
             self.answer = letter_answer(self._question, self.probabilities(), self._abstain, self.label_mass())
@@ -88,9 +91,8 @@ class LetterReader:
         """Of the codes, both letters counted; None where it was not asked for."""
         if not self._weighs:
             return None
-        firsts = self._read[()]
         seconds = [self._masses[path] for path in self._wants if path]
-        of_seconds = float(firsts @ np.asarray(seconds)) if seconds else 1.0
+        of_seconds = float(self._firsts @ np.asarray(seconds)) if seconds else 1.0
         return self._masses[()] * of_seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from photocall.calibrating import corrected
@@ -22,6 +23,7 @@ def recalibrated(question: Question, answer: Mapping[str, Any], calibration: Rec
         raw = {"true": answer["noul"], "false": 1 - answer["noul"]}
     else:
         raw = dict(answer["probabilities"])
+        correction = replace(correction, bias=0.0)  # the log odds of two; there is none of many
     found = {**answer, **letter_answer(question, corrected(list(raw.values()), correction))}
     if answer.get("answer_status") == "abstained" and "confidence" in found:
         found["confidence"] = 0.0

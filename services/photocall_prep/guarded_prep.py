@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 START_S = 60.0  # to import Pillow and NumPy on a machine that is busy; no part of a picture's time
 DEATH_S = 2.0
 TRIES = 2  # a decoder may be killed for reasons that are not its picture's
+DECODERS_CODES = ("image_undecodable", "image_too_large", "image_unsupported", "image_view_unsupported")
+_MOST_REASON = 600  # characters
 _MOST_BYTES = 64 << 20  # of an answer: the patches of the largest budget are a few MiB
 
 
@@ -70,8 +72,7 @@ class GuardedPrep:
         """Raises ImageRefused, and DecoderFailed."""
         ended = ""
         for _ in range(TRIES):
-            decoder = self._idle.pop() if self._idle else self._started()
-            decoder.wait_ready()
+            decoder = self._ready()
             try:
                 answer = decoder.ask(asking(data, budget, view), self._wall_s)
             except TimeoutError:
@@ -92,6 +93,22 @@ class GuardedPrep:
             return _read(answer)
         raise ImageRefused("image_undecodable", f"decoding it ended the decoder, {TRIES} times: {ended}")
 
+    def _ready(self) -> _Decoder:
+        """An idle decoder or a new one. One that ends while it starts is replaced. Raises DecoderFailed."""
+        for left in reversed(range(TRIES)):
+            try:
+                decoder = self._idle.pop()  # another thread may have taken the last one since anybody looked
+            except IndexError:
+                decoder = self._started()
+            try:
+                decoder.wait_ready()
+                return decoder
+            except DecoderFailed as error:
+                if not left:
+                    raise
+                log.warning("a decoder does not start", extra=fields(error=str(error)))
+        raise AssertionError("a loop of at least one turn")
+
     def _started(self) -> _Decoder:
         return _Decoder(self._module, self._environ)
 
@@ -103,13 +120,17 @@ class _Decoder:
         ours, theirs = socket.socketpair()
         memory = os.memfd_create("photocall-decoder")
         self._channel = Channel(ours, memory)
-        with theirs:
-            self._process = subprocess.Popen(
-                [*ends_with(os.getpid()), sys.executable, "-m", module, str(theirs.fileno()), str(memory)],
-                env=dict(environ),
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory),
-            )
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    [*ends_with(os.getpid()), sys.executable, "-m", module, str(theirs.fileno()), str(memory)],
+                    env=dict(environ),
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), memory),
+                )
+        except OSError as error:
+            self._channel.close()
+            raise DecoderFailed(f"it cannot be started: {error}") from error
         self._ready = False
 
     @property
@@ -155,9 +176,12 @@ def _read(answer: Frame) -> PreparedImage:
     """What it says, if it can be true. Raises ImageRefused and DecoderFailed."""
     head = answer.head
     if "refused" in head:
-        raise ImageRefused(str(head["refused"]), str(head.get("reason", "")))
+        code = str(head["refused"])
+        if code not in DECODERS_CODES:
+            raise DecoderFailed("a refusal that is not a decoder's")
+        raise ImageRefused(code, str(head.get("reason", ""))[:_MOST_REASON])
     if "failed" in head:
-        raise DecoderFailed(str(head["failed"]))
+        raise DecoderFailed(str(head["failed"])[:_MOST_REASON])
     try:
         prepared = unpacked(answer)
         if len(answer.body) == prepared.grid.num_patches * PATCH_BYTES > 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ _WHITE_NITS, _HLG_PEAK_NITS, _HLG_GAMMA = 203.0, 1000.0, 1.2
 Values = NDArray[np.float64]
 
 
-@cache
+@lru_cache(maxsize=64)  # the code points are a file's: there are 2^32 pairs
 def coded_profile(primaries: int, transfer: int) -> bytes | None:
     """The profile of two code points; None where they mean sRGB, or nothing that is known."""
     chromaticities = _PRIMARIES.get(primaries, SRGB)

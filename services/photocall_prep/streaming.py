@@ -88,7 +88,11 @@ def reduced(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint
     height, width, _ = pixels.shape
     if pyvips is None or not _smaller(size, (width, height)):
         return None
-    return _streamed(_image(pixels), size, "RGB").pixels
+    try:
+        return _streamed(_image(pixels), size, "RGB").pixels
+    except pyvips.Error as error:  # memory, mostly: Pillow says so in its own words
+        log.debug("left to Pillow: %s", error)
+        return None
 
 
 def _smaller(size: tuple[int, int], stored: tuple[int, int]) -> bool:

@@ -20,7 +20,7 @@ MAX_TEXT_TOKENS = 256
 DEFAULT_TEXT_TOKENS = 32
 MAX_ONE_OF_CHARS = 4096  # of all texts of a list together: what is read of them is at most as many rows
 MAX_PATTERN_CHARS = 512
-MAX_PATTERNS = 20  # of one request: each may keep an engine busy for a third of a second
+MAX_PATTERNS = 4  # of one request: a hostile one keeps an engine, and so all it serves, busy for a third of a second
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,13 @@ def parse_recalibration(value: Json) -> Recalibration | None:
             raise InvalidField((*loc, place), "Expected an object of corrections by name", "dict_type")
         if len(raw) > MAX_QUESTIONS:
             raise InvalidField((*loc, place), f"At most {MAX_QUESTIONS}, got {len(raw)}", "too_long")
-        parts.append({name: _correction(one, (*loc, place, name)) for name, one in raw.items()})
+        parts.append({name: _correction(one, (*loc, place, name[:80])) for name, one in raw.items()})
     questions, types = parts
     for name in types:
         if name not in TYPES:
             raise InvalidField((*loc, "types", name[:80]), f"Expected {', '.join(TYPES)}", "literal_error")
+        if types[name].bias and name != "noul":
+            raise InvalidField((*loc, "types", name, "bias"), "Only yes-no questions have a bias", "extra_forbidden")
     if not (questions or types):
         raise InvalidField(loc, "Expected questions or types with a correction at least", "missing")
     return Recalibration(questions, types)

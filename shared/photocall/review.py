@@ -10,12 +10,14 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 BELOW = 0.5
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?")
 COLUMNS = ("custom_id", "question", "type", "status", "answer", "confidence", "instructions", "options", "pictures")
 CONFIG = """<View>
   <Image name="picture" value="$image"/>
@@ -156,6 +158,8 @@ def _result(one: Doubtful) -> dict[str, Any] | None:
 
 def _pictures(request: Mapping[str, Any], server: str) -> Iterator[str]:
     for asset in (request.get("assets") or {}).values():
+        if not isinstance(asset, Mapping):
+            continue
         if asset.get("url"):
             yield asset["url"]
             continue
@@ -183,4 +187,7 @@ def _words(value: Any) -> str:
 
 
 def _harmless(cell: str) -> str:
+    """What a spreadsheet does not take for a formula; a number is none."""
+    if _NUMBER.fullmatch(cell):
+        return cell
     return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell

@@ -62,10 +62,12 @@ def test_a_floor_of_label_mass(mass: float, status: str | None) -> None:
     assert "cannot_tell" not in answer
 
 
-def test_label_mass_of_two_letters_counts_both() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_label_mass_of_two_letters_counts_both(temperature: float) -> None:
+    """As the model has it: a calibration's temperature is none of it."""
     asking = Asking(abstain=Abstain(label_mass=0.0))
     question = Choice("c", "?", tuple(Option(f"o{i}") for i in range(28)), asking)
-    reader = LetterReader(question, LETTER_IDS, 1.0, asking.abstain)
+    reader = LetterReader(question, LETTER_IDS, temperature, asking.abstain)
     for want in reader.begin():
         if not want.path:
             values = [*logs(0.6, 0.2), 0.0]

@@ -52,6 +52,15 @@ def test_what_it_names_is_corrected_and_the_rest_is_not(tokenizer: ChatTokenizer
     assert "calibration" not in plain["c"]
 
 
+def test_a_bias_is_of_yes_and_no_alone(tokenizer: ChatTokenizer) -> None:
+    made = bench(tokenizer, num_pages=512, sliding_pages=500)
+    found = [
+        ask(made, f"bias {bias}", choice("c", "a", "b"), own=Recalibration({"c": Correction(2.0, bias)}))
+        for bias in (0.0, 3.0)
+    ]
+    assert found[0]["c"]["probabilities"] == found[1]["c"]["probabilities"]
+
+
 def test_follow_ups_go_by_what_is_corrected_and_abstaining_stays(tokenizer: ChatTokenizer) -> None:
     made = bench(tokenizer, num_pages=512, sliding_pages=500)
     silent = Noul("u", "Is it?", asking=Asking(abstain=Abstain(label_mass=1.0)))

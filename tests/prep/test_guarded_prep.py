@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,8 @@ from PIL import Image
 
 from photocall.jobs import JobStatus
 from photocall.views import View
-from photocall_prep.guarded_prep import DecoderFailed, GuardedPrep
+from photocall_prep.decoder.channel import Frame
+from photocall_prep.guarded_prep import DecoderFailed, GuardedPrep, _read
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.refusal import ImageRefused
 from tests.prep.files import pdf
@@ -126,6 +129,34 @@ def test_a_decoder_that_somebody_else_kills_costs_no_picture(prep: GuardedPrep, 
     marker = os.fsencode(tmp_path / "died")
     assert prep.prepare(DYING_ONCE + marker + b"\n" + PHOTO, 140).patches
     assert Path(os.fsdecode(marker)).exists()
+
+
+def test_a_decoder_that_is_killed_while_it_starts_is_replaced() -> None:
+    prep = GuardedPrep(dict(os.environ), WALL_S, "tests.prep.planted_decoder")
+    try:
+        prep.start()
+        os.kill(prep.pids()[0], signal.SIGKILL)
+        assert prep.prepare(PHOTO, 140).patches
+    finally:
+        prep.close()
+
+
+def test_a_decoder_that_there_is_no_room_for_is_no_fault_of_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", none)
+    with pytest.raises(DecoderFailed, match="it cannot be started: Resource"):
+        GuardedPrep(os.environ, WALL_S).prepare(PHOTO, 140)
+
+
+@pytest.mark.parametrize("code", ["unauthorized", "internal", ""])
+def test_a_decoder_refuses_pictures_and_nothing_else(code: str) -> None:
+    with pytest.raises(DecoderFailed, match="not a decoder's"):
+        _read(Frame({"refused": code, "reason": "x"}, b""))
+    with pytest.raises(ImageRefused) as refused:
+        _read(Frame({"refused": "image_undecodable", "reason": "x" * 70_000}, b""))
+    assert len(refused.value.reason) < 1000
 
 
 def test_what_a_decoder_answers_is_checked(prep: GuardedPrep) -> None:

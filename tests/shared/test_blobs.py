@@ -74,7 +74,9 @@ def test_a_key_is_a_plain_name(tmp_path: Path, key: str) -> None:
 
 
 def test_a_real_key_is_a_name(tmp_path: Path) -> None:
-    DirBlobs(tmp_path).put(keys.blob_key("0" * 64, "1120exact", "f" * 16), b"x")
+    store, key = DirBlobs(tmp_path), keys.blob_key("0" * 64, "1120exact", "f" * 16)
+    store.put(key, b"x")
+    assert store.get(key) == b"x"
 
 
 def test_the_longest_unused_goes_first(tmp_path: Path) -> None:

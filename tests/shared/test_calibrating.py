@@ -146,7 +146,7 @@ def test_a_label_that_is_none_is_named(label: Any, field: str | None) -> None:
         "cal_1", {}, {"questions": []}, {"questions": {"q": 2}}, {"questions": {"q": {}}},
         {"questions": {"q": {"temperature": 0}}}, {"questions": {"q": {"temperature": 1000}}},
         {"questions": {"q": {"temperature": 1, "bias": "x"}}}, {"types": {"number": {"temperature": 1}}},
-        {"questions": {"q": {"temperature": True}}},
+        {"questions": {"q": {"temperature": True}}}, {"types": {"choice": {"temperature": 1, "bias": 0.5}}},
     ],
 )  # fmt: skip
 def test_a_calibration_that_is_none_is_refused(value: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from photocall.cli import main
-from photocall.review import COLUMNS, CONFIG, doubtful, label_studio, write_csv
+from photocall.review import COLUMNS, CONFIG, _harmless, doubtful, label_studio, write_csv
 
 PNG = b"a picture"
 SHA = hashlib.sha256(PNG).hexdigest()
@@ -98,6 +98,23 @@ def test_a_spreadsheet_runs_nothing() -> None:
     assert list(rows[0]) == list(COLUMNS)
     unsure = next(row for row in rows if row["question"] == "unsure")
     assert (unsure["answer"], unsure["options"], unsure["confidence"]) == ("'=b", "a | =b", "0.100000")
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [("-5", "-5"), ("+1.5e3", "+1.5e3"), ("-5+A1", "'-5+A1"), ("=1", "'=1"), ("@x", "'@x"), ("5", "5")],
+)
+def test_numbers_are_no_formulas(cell: str, shown: str) -> None:
+    assert _harmless(cell) == shown
+
+
+def test_lines_end_where_lines_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """U+2028 may stand in a JSON string as it is."""
+    results, inputs = tmp_path / "out.jsonl", tmp_path / "in.jsonl"
+    results.write_text("\n".join(LINES))
+    inputs.write_text(json.dumps(INPUT | {"note": "a\u2028b\x85c"}, ensure_ascii=False))
+    assert main(["review", str(results), "--input", str(inputs)]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 8
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,8 +28,7 @@ from photocall_engine.kernels.vision import GateClips
 _GROUP_M = 16  # row tiles that share a sweep over the weight, for the sake of the L2 cache
 _ADD_BLOCK = 1024
 _LINE = 128  # bytes that the L2 cache fetches at once
-ahead = 32768
-"""Bytes of the weight that a program fetches into the L2 cache while the kernel before it still runs; 0: none."""
+_AHEAD_BYTES = 32768  # of the weight, which a program fetches into the L2 cache while the kernel before still runs
 
 
 class _End(IntEnum):
@@ -129,7 +128,7 @@ def _multiply(
     tiles = triton.cdiv(m, tile.block_m) * triton.cdiv(n, block_n) * (plan.splits if apart else 1)
     tma = plan.form == "tma" and descriptor_holds(x) and descriptor_holds(values)
     line = _LINE // values.element_size()
-    lines = min(ahead // (_LINE * tile.block_n), k // line)
+    lines = min(_AHEAD_BYTES // (_LINE * tile.block_n), k // line)
     _product[(min(programs, tiles) if tile.walk != "no" else tiles,)](
         TensorDescriptor.from_tensor(x, [tile.block_m, tile.block_k]) if tma else x,
         TensorDescriptor.from_tensor(values, [block_n, tile.block_k]) if tma else values,

@@ -22,8 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_calibrate(options: argparse.Namespace) -> int:
     """0 when done, 2 when it cannot be. The calibration goes to standard output, figures to standard error."""
     try:
-        lines = options.labels.read_text(encoding="utf-8").splitlines()
-        found = calibration_object([json.loads(line) for line in lines if line.strip()], options.by)
+        with options.labels.open(encoding="utf-8") as lines:
+            labels = [json.loads(line) for line in lines if line.strip()]
+        found = calibration_object(labels, options.by)
         for number, (name, report) in enumerate(found["reports"].items()):
             svg = report.pop("svg")
             if options.diagrams:

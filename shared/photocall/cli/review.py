@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from photocall.review import BELOW, CONFIG, doubtful, label_studio, write_csv
@@ -29,8 +30,9 @@ def run_review(options: argparse.Namespace) -> int:
         print("photocall review: name the output file of a batch", file=sys.stderr)
         return 2
     try:
-        inputs = options.input.read_text(encoding="utf-8").splitlines() if options.input else []
-        with options.results.open(encoding="utf-8") as results:
+        with ExitStack() as files:
+            inputs = files.enter_context(options.input.open(encoding="utf-8")) if options.input else []
+            results = files.enter_context(options.results.open(encoding="utf-8"))
             queue = doubtful(results, inputs, options.server.rstrip("/"), options.below)
     except (OSError, ValueError) as error:
         print(f"photocall review: {error}", file=sys.stderr)
