@@ -11,11 +11,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from photocall import failpoints
@@ -80,14 +83,36 @@ class Line:
     output_tokens: int = 0
 
 
+def _by_turns(kind: type[Ledger]) -> type[Ledger]:
+    """Every public method is one thread's at a time, the closing too.
+
+    A task that is cancelled leaves its `asyncio.to_thread` running: SQLite closed under a statement ends the process.
+    """
+    for name, method in list(vars(kind).items()):
+        if isinstance(method, FunctionType) and not name.startswith("_"):
+            setattr(kind, name, _in_turn(method))
+    return kind
+
+
+def _in_turn(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def call(self: Ledger, *arguments: Any, **options: Any) -> Any:
+        with self.turn:
+            return method(self, *arguments, **options)
+
+    return call
+
+
+@_by_turns
 class Ledger:
-    """Blocking, and for one thread at a time: callers on an event loop take turns in `asyncio.to_thread`."""
+    """Blocking: callers on an event loop go through `asyncio.to_thread`. Who comes while it is used waits."""
 
     def __init__(self, directory: Path, fence: int = 0) -> None:
         if not (directory / LEDGER).exists():
             raise FileNotFoundError(directory / LEDGER)
         self.directory = directory
         self.fence = fence
+        self.turn = threading.RLock()
         self._db = _connect(directory / LEDGER)
 
     @classmethod
@@ -104,6 +129,7 @@ class Ledger:
         return cls(directory)
 
     def close(self) -> None:
+        """Once whoever uses it is done. What is asked of it later raises sqlite3.ProgrammingError."""
         self._db.close()
 
     def batch(self) -> Batch:
@@ -219,13 +245,13 @@ class Ledger:
         )
         return [_row(values) for values in found]
 
-    def leaders_answered(self) -> Iterator[int]:
+    def leaders_answered(self) -> list[int]:
         """Rows with an answer that others still wait to take; what a gateway that died left."""
-        for (number,) in self._db.execute(
+        found = self._db.execute(
             "SELECT DISTINCT f.leader FROM rows f JOIN rows l ON l.number = f.leader "
             "WHERE f.leader IS NOT NULL AND f.state = 0 AND l.state != 0"
-        ).fetchall():
-            yield number
+        )
+        return [int(number) for (number,) in found]
 
     def line_of(self, row: int) -> Line:
         """The committed line of an answered row."""

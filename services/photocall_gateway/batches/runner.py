@@ -104,7 +104,7 @@ class BatchRunner:
     async def _answer(self) -> None:
         """Every row, and the end of the batch."""
         book = self._book
-        for leader in await book.call(lambda: list(self._ledger.leaders_answered())):
+        for leader in await book.call(self._ledger.leaders_answered):
             await book.copy(leader)
         while not book.stopping:
             try:
