@@ -496,7 +496,7 @@ def test_many_read_one_job_while_it_ends_and_none_sees_it_go_back(http: httpx.Cl
 
 
 def test_a_job_is_shown_the_same_by_a_read_that_leaves_out_what_is_large(
-    client: TestClient, backend: FakeBackend, redis_client: redis.Redis
+    client: TestClient, backend: FakeBackend, redis_client: redis.Redis, eventually: Callable[..., Any]
 ) -> None:
     async def both(job_id: str) -> list[dict[str, Any]]:
         own = connect_async(redis_url)
@@ -509,6 +509,7 @@ def test_a_job_is_shown_the_same_by_a_read_that_leaves_out_what_is_large(
     body = {**PICTURE, "metadata": {"row": "7"}}
     backend.hold.set()
     waiting = client.post("/v1/jobs", json=body).json()["id"]
+    eventually(lambda: client.get(f"/v1/jobs/{waiting}").json()["status"] == "preparing")
     whole, part = asyncio.run(both(waiting))
     assert whole == part
     backend.hold.clear()

@@ -71,6 +71,7 @@ LISTS = {
 OTHERS = {
     "PUT /v1/images/{sha256}": "makes the picture the caller's own too",
     "POST /v1/sessions": "makes one",
+    "POST /v1/calibrations": "keeps nothing: what is sent is fitted and given back",
     "POST /v1/files": "makes one",
     "GET /v1/webhooks/secret": "differs by key: tested below",
     "GET /v1/models": "the same for all",
