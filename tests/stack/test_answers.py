@@ -202,7 +202,16 @@ def test_a_question_that_does_not_fit_is_refused_and_the_others_are_answered(add
     assert {item["value"] for item in team["probabilities"]} == {"billing", True}
 
 
-OURS = {"alternatives", "interval", "label_mass", "calibration", "probabilities_raw", "answer_status", "truncated"}
+OURS = {
+    "alternatives",
+    "interval",
+    "no_number",
+    "label_mass",
+    "calibration",
+    "probabilities_raw",
+    "answer_status",
+    "truncated",
+}
 
 
 def picture(colour: str, number: int, rng: random.Random) -> bytes:
