@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,7 +17,9 @@ from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).parent / "results"
+from ops.bench import record
+
+RESULTS = record.RESULTS
 GOALS = json.loads((Path(__file__).parent / "goals.json").read_text())
 
 
@@ -95,19 +96,14 @@ def _number(value: float | None) -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Date, device, versions and commit, as every file of figures begins. A copy without its history says in COMMIT
-    which one it is."""
-    said = os.environ.get("COMMIT", "")
-    if not said:
-        git = ["git", "rev-parse", "--short", "HEAD"]
-        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    """Date, device, versions and commit, as every file of figures begins."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": _version("triton"),
-        "commit": said or "unknown",
+        "commit": record.commit(),
     }
 
 

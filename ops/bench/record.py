@@ -23,13 +23,21 @@ def busy() -> float:
     return round(os.getloadavg()[0], 2)
 
 
+def commit() -> str:
+    """The commit that is measured. A copy without its history says in COMMIT which one it is."""
+    said = os.environ.get("COMMIT", "")
+    if not said:
+        git = ["git", "rev-parse", "--short", "HEAD"]
+        said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    return said or "unknown"
+
+
 def write(name: str, load_before: float, **figures: Any) -> Path:
     """Keep figures as `<name>-<date>.json`; those of another day are another file."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
     record = {
         "date": date,
-        "commit": commit.strip(),
+        "commit": commit(),
         "python": platform.python_version(),
         "cores": cores(),
         "load_before": load_before,

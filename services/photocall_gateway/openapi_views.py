@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from photocall.grid import BUDGETS
-from photocall.views import AUTO
+from photocall.views import AUTO, MAX_DPI, MIN_DPI
 from photocall_gateway.described import query
 from photocall_gateway.openapi_parts import Schema
-from photocall_gateway.viewing import MAX_DPI, MAX_FRAME, MIN_DPI
+from photocall_gateway.viewing import MAX_FRAME
 
 _SAID: dict[str, tuple[Schema, str]] = {
     "page": ({"type": "integer", "minimum": 1, "maximum": MAX_FRAME}, "Of a document, from 1; or `frame`."),

@@ -5,17 +5,14 @@ Whether a picture can be shown so is found by prep, which alone looks into it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from photocall.grid import BUDGETS
 from photocall.questions import InvalidField, Json, Loc
-from photocall.views import AUTO, Budget, View
+from photocall.views import AUTO, MAX_DPI, MIN_DPI, Budget, View, parse_colour
 
 FIELDS = ("frame", "page", "dpi", "background", "budget")
 MAX_FRAME = 1_000_000
-MIN_DPI, MAX_DPI = 18, 1200
-_COLOUR = re.compile(r"#?[0-9a-fA-F]{6}")
 
 
 def view_of(raw: Json, loc: Loc) -> View:
@@ -30,9 +27,9 @@ def view_of(raw: Json, loc: Loc) -> View:
         frame = page - 1
     dpi = _whole(raw, "dpi", loc, MIN_DPI, MAX_DPI)
     background = raw.get("background")
-    if background is not None and (not isinstance(background, str) or not _COLOUR.fullmatch(background)):
+    shown = parse_colour(background) if isinstance(background, str) else None
+    if background is not None and shown is None:
         raise InvalidField((*loc, "background"), "Expected a colour as rrggbb", "colour")
-    shown = None if background is None else background.removeprefix("#").lower()
     return View(frame or None, dpi, shown, budget_of(raw.get("budget"), (*loc, "budget")))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 import warnings
@@ -19,13 +18,12 @@ from typing import Any
 
 from photocall.grid import ProcessorConfig, ProcessorConfigError
 from photocall.settings import PrepSettings, SettingsError
-from photocall.views import AUTO, Budget, View
+from photocall.views import AUTO, Budget, View, parse_colour
 from photocall_prep.prepare import ImagePrep, PreparedImage
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.show import png, report
 
 _PROGRAM = "photocall inspect"
-_COLOUR = re.compile(r"#?[0-9a-fA-F]{6}")
 
 
 class _Unusable(Exception):
@@ -172,6 +170,7 @@ def _at_least(least: int) -> Any:
 
 
 def _colour(text: str) -> str:
-    if not _COLOUR.fullmatch(text):
+    found = parse_colour(text)
+    if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no colour as rrggbb")
-    return text.removeprefix("#").lower()
+    return found

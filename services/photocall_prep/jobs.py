@@ -26,7 +26,7 @@ from photocall.images import ImageStore
 from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import fields
 from photocall.records import Records
-from photocall.views import AUTO, PLAIN, View
+from photocall.views import PLAIN, View
 from photocall.wire import pack, unpack
 from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
@@ -200,10 +200,9 @@ class Preparer:
     def _whole(self, ask: Ask, sha256: str, view: View) -> View:
         """The view with the budget that it, or the job, or the worker says. Raises _Refusal."""
         budget = view.budget or ask.budget or self._shelf.budget
-        if budget == AUTO or budget in self._shelf.allowed:
+        message = self._shelf.why_not(budget)
+        if message is None:
             return replace(view, budget=budget)
-        allowed = ", ".join(map(str, self._shelf.allowed))
-        message = f"a budget of {budget} soft tokens is none of this model's: {allowed}"
         of_its_own = next((key for key, its in ask.views.items() if its == view and ask.assets[key] == sha256), None)
         loc = ["budget"] if view.budget is None or of_its_own is None else ["assets", of_its_own, "budget"]
         raise _Refusal("budget_unsupported", message, budget=budget, allowed=list(self._shelf.allowed), loc=loc)

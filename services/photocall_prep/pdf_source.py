@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import pypdfium2
 
-from photocall.views import View
+from photocall.views import MAX_DPI, MIN_DPI, View
 from photocall_prep.colour import named, rgb_of
 from photocall_prep.frames import no_such_frame
 from photocall_prep.refusal import ImageRefused, Limits
 from photocall_prep.sources import Facts, Fitted, Loaded
 
 DEFAULT_DPI = 150
-MIN_DPI, MAX_DPI = 18, 1200
 _POINTS_PER_INCH = 72
 
 

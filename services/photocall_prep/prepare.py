@@ -24,13 +24,12 @@ from photocall_prep.patches import patchify
 from photocall_prep.refusal import Limits
 from photocall_prep.resize import to_grid
 from photocall_prep.sources import Facts, Fitted, Loaded
-from photocall_prep.streaming import spread
+from photocall_prep.streaming import REDUCED, spread
 from photocall_prep.turning import turned, upright_pixels
 
 Fidelity: TypeAlias = Literal["fast", "exact"]
 
 _GIVEN = "as asked for or set up"
-REDUCED = 2  # with less, mean differences to the full decode pass half a level of 255 on ordinary photographs
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,12 @@ class PatchShelf:
         self._fidelity = fidelity
         self._background = background
 
+    def why_not(self, budget: Budget) -> str | None:
+        """Why a picture cannot have a budget; None where it can."""
+        if budget == AUTO or budget in self.allowed:
+            return None
+        return f"a budget of {budget} soft tokens is none of this model's: {', '.join(map(str, self.allowed))}"
+
     def key(self, sha256: str, view: View) -> str:
         """Under which key the engine finds a picture's patches. What `auto` may choose from is part of it."""
         budget = view.budget or self.budget

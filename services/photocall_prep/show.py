@@ -18,7 +18,7 @@ from PIL import Image
 from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
-from photocall.views import AUTO, PLAIN, Budget, View
+from photocall.views import PLAIN, Budget, View
 from photocall.wire import pack
 from photocall_prep.prepare import Prep, PreparedImage
 from photocall_prep.refusal import ImageRefused
@@ -82,9 +82,8 @@ class Showroom:
 
     def _budget(self, view: View) -> Budget:
         budget = view.budget or self._shelf.budget
-        if budget != AUTO and budget not in self._shelf.allowed:
-            allowed = ", ".join(map(str, self._shelf.allowed))
-            reason = f"a budget of {budget} soft tokens is none of this model's: {allowed}"
+        reason = self._shelf.why_not(budget)
+        if reason is not None:
             raise ImageRefused("budget_unsupported", reason)
         return budget
 

@@ -28,7 +28,9 @@ except (ImportError, OSError):
 
 log = logging.getLogger(__name__)
 
-REDUCED = 2  # a JPEG's transform leaves at least so many times the pixels of the size, each side
+REDUCED = 2
+"""A decoder leaves at least so many times the pixels of the size, each side: with less, mean differences to the full
+decode pass half a level of 255 on ordinary photographs."""
 _SHRINKS = (8, 4, 2)  # what the transform can do
 _BANDS = {"RGB": 3, "L": 1}
 

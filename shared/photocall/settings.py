@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -20,9 +19,8 @@ from urllib.parse import urlsplit
 
 from photocall.addresses import Network
 from photocall.key_limits import MOST, BadLimit, parse_rate
-from photocall.views import AUTO, Budget
+from photocall.views import AUTO, Budget, parse_colour
 
-_COLOUR = re.compile(r"#?[0-9a-fA-F]{6}")
 MIB = 1 << 20
 DAY_S = 86_400
 
@@ -145,9 +143,10 @@ def words(value: str) -> tuple[str, ...]:
 
 def colour(value: str) -> str:
     """A colour as rrggbb, in lower case."""
-    if not _COLOUR.fullmatch(value):
+    found = parse_colour(value)
+    if found is None:
         raise _Expected("a colour as rrggbb, six hexadecimal digits")
-    return value.removeprefix("#").lower()
+    return found
 
 
 def soft_tokens(value: str) -> Budget:

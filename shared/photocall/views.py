@@ -12,7 +12,9 @@ from typing import Any, Final, Literal, Self, TypeAlias
 
 Budget: TypeAlias = int | Literal["auto"]
 AUTO: Final = "auto"
+MIN_DPI, MAX_DPI = 18, 1200  # at which a page is drawn
 
+_COLOUR = re.compile(r"#?[0-9a-fA-F]{6}")
 _BUDGET_DIGITS = re.compile(r"[0-9]{1,4}")
 
 
@@ -62,3 +64,8 @@ def parse_budget(text: str) -> Budget:
     if not _BUDGET_DIGITS.fullmatch(text):
         raise ValueError(f"{text!r} is no budget")
     return int(text)
+
+
+def parse_colour(text: str) -> str | None:
+    """A colour as rrggbb, with or without a #, in lower case; None for anything else."""
+    return text.removeprefix("#").lower() if _COLOUR.fullmatch(text) else None
