@@ -33,8 +33,8 @@ def test_a_line(out: io.StringIO) -> None:
 
 
 def test_a_library_is_named_by_its_package(out: io.StringIO) -> None:
-    logging.getLogger("uvicorn.error").warning("bad request")  # "gateway/error" said more than had happened
-    assert out.getvalue().endswith("Z WARNING prep/uvicorn bad request\n")
+    logging.getLogger("library.error").warning("bad request")  # "gateway/error" said more than had happened
+    assert out.getvalue().endswith("Z WARNING prep/library bad request\n")
 
 
 def test_always_one_line(out: io.StringIO) -> None:
