@@ -86,7 +86,7 @@ class Matrix:
             self._advance()
 
     def _may_begin(self, open_hits: list[Hit]) -> bool:
-        """One strike is prepared at a time; two that wait for leases of one room would add up."""
+        """One strike is prepared at a time, and what two rooms of a kind cost is not counted as one recovery."""
         assert self._next is not None
         hurried = [hit for hit in open_hits if hit.struck_at or not hit.strike.seldom]
         if not self._world.whole or any(not hit.struck_at for hit in hurried) or len(hurried) >= MOST_AT_ONCE:

@@ -21,9 +21,9 @@ class Strike:
 
     @property
     def holders(self) -> frozenset[str]:
-        """Rooms that hold leases of which a process dies: recovery waits until these end."""
+        """Rooms of which a process dies that others wait for: two such waits would add up and be counted as one."""
         rooms = {self.point.partition(".")[0] if victim == "it" else victim for victim in self.victims}
-        return frozenset(rooms & {"prep", "engine"})
+        return frozenset(rooms & {"prep", "engine", "redis"})
 
     @property
     def name(self) -> str:

@@ -20,7 +20,6 @@ from photocall_engine.lease_book import LeaseBook
 log = logging.getLogger(__name__)
 
 BLOCK_MS = 500
-MOST_AWAY_S = 2.0  # what was cancelled meanwhile should not run much longer
 
 
 class Control:
@@ -53,7 +52,7 @@ class Control:
         self._thread.join()
 
     def _run(self) -> None:
-        away = Backoff(log, "no control channel", most_s=MOST_AWAY_S)
+        away = Backoff(log, "no control channel")
         while not self._stopped.is_set():
             try:
                 self._read()

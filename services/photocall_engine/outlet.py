@@ -30,8 +30,6 @@ from photocall_engine.transcript import TurnEnd
 
 log = logging.getLogger(__name__)
 
-MOST_AWAY_S = 2.0  # somebody waits for the answer
-
 
 @dataclass(frozen=True, slots=True)
 class _Write:
@@ -114,7 +112,7 @@ class RedisOutlet:
                 self._leases.remove(item.ticket.lease)
 
     def _until_written(self, item: _Write) -> None:
-        away = Backoff(log, f"cannot write for {item.what}", most_s=MOST_AWAY_S)
+        away = Backoff(log, f"cannot write for {item.what}")
         while True:
             try:
                 item.write()

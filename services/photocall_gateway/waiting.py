@@ -17,14 +17,14 @@ from typing import Protocol, TypeVar
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from photocall.backoff import Backoff
+from photocall.backoff import MOST_S, Backoff
 from photocall.jobs import JobStatus
 from photocall.records import AsyncRecords
 
 log = logging.getLogger(__name__)
 
 REREAD_S = 5.0
-_FIRST_AWAY_S, _MOST_AWAY_S = 0.2, 2.0  # somebody waits
+_FIRST_AWAY_S = 0.2
 
 
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class WakeReader:
 
     async def run(self) -> None:
         """Until cancelled; Redis away is waited out."""
-        away = Backoff(log, "no wake channel", most_s=_MOST_AWAY_S)
+        away = Backoff(log, "no wake channel")
         while True:
             try:
                 async with self._records.wakes() as ids:
@@ -121,7 +121,7 @@ async def wait_for(
                 if left <= 0:
                     raise
                 await asyncio.sleep(min(spread_s(away_s), left))
-                away_s = min(2 * away_s, _MOST_AWAY_S)
+                away_s = min(2 * away_s, MOST_S)
                 continue
             if enough(found) or left <= 0:
                 return found

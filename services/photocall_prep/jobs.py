@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import redis
 from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints
 from photocall.asks import Ask
+from photocall.backoff import Backoff
 from photocall.blob_store import BlobsRefused
 from photocall.errors import JobGone, StoreFull, UnknownJob
 from photocall.grid import Grid
@@ -38,7 +39,10 @@ from photocall_prep.wear import Wear
 log = logging.getLogger(__name__)
 
 FULL_STORE_WAIT_S = 0.5
+MOST_AWAY_S = 1.0  # a picture is in hand, and its lease is lost 3 s after Redis is back
 BEHIND_S = 8.0  # longer than most pictures take; that a job is enqueued twice does no harm
+
+Outcome: TypeAlias = list[dict[str, Any]] | Refused | None  # the prepared pictures, a refusal, or to be handed back
 
 # The queue calls `prepare` by its name, with ids only; the worker's composition root says who does the work.
 PREPARER: ContextVar[Preparer] = ContextVar("preparer")
@@ -88,20 +92,35 @@ class Preparer:
             return
         started = time.perf_counter()
         with LeaseKeeper(self._records, lease) as keeper:
-            outcome = self._outcome(lease, keeper)
-            if outcome is None:
-                kept = self._records.hand_back(lease, "preparing")
-            elif isinstance(outcome, Refused):
-                kept = self._insist(keeper, lambda: self._records.publish(lease, outcome))
-            else:
-                failpoints.reach("prep.prepared")
-                kept = self._insist(keeper, lambda: self._records.prepared(lease, outcome))
+            outcome, kept = self._through_outages(lease, keeper)
         took_ms = round(1000 * (time.perf_counter() - started), 1)
         log.info(_summary(outcome), extra=fields(job=job_id, attempt=lease.attempt, ms=took_ms, kept=kept))
 
     def keep(self, job_ids: Sequence[str]) -> None:
         """These wait for this worker, and for others if it dies; no longer than a lease."""
         self._records.postpone(job_ids, time.time() + BEHIND_S)
+
+    def _through_outages(self, lease: Lease, keeper: LeaseKeeper) -> tuple[Outcome, bool]:
+        """All steps may be taken twice. So Redis is waited for under the lease: otherwise this job would wait longer,
+        for its lease to end and for others to find that out."""
+        away = Backoff(log, f"cannot go on with {lease.job_id}", most_s=MOST_AWAY_S)
+        while True:
+            try:
+                return self._see_through(lease, keeper)
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                if keeper.lost or self._stopping():
+                    raise
+                time.sleep(away.failed(error))
+
+    def _see_through(self, lease: Lease, keeper: LeaseKeeper) -> tuple[Outcome, bool]:
+        """What became of the pictures, and whether the record took it. Raises redis' errors."""
+        outcome = self._outcome(lease, keeper)
+        if outcome is None:
+            return outcome, self._records.hand_back(lease, "preparing")
+        if isinstance(outcome, Refused):
+            return outcome, self._insist(keeper, lambda: self._records.publish(lease, outcome))
+        failpoints.reach("prep.prepared")
+        return outcome, self._insist(keeper, lambda: self._records.prepared(lease, outcome))
 
     def _lease(self, job_id: str) -> Lease | None:
         """The job with its `busy` event in one write, which passes in a full store too; None: not to be prepared."""
@@ -113,7 +132,7 @@ class Preparer:
             cause = None
         return self._records.lease(job_id, "preparing", cause)
 
-    def _outcome(self, lease: Lease, keeper: LeaseKeeper) -> list[dict[str, Any]] | Refused | None:
+    def _outcome(self, lease: Lease, keeper: LeaseKeeper) -> Outcome:
         """The prepared pictures, or how the job ends, or None when the work is to stop here. Raises redis' errors."""
         job_id = lease.job_id
         try:
@@ -255,7 +274,7 @@ def _of_picture(code: str, message: str, asset: str, sha256: str | None = None) 
     return _Refusal(code, message, asset=asset, **known, loc=["assets", asset])
 
 
-def _summary(outcome: list[dict[str, Any]] | Refused | None) -> str:
+def _summary(outcome: Outcome) -> str:
     if outcome is None:
         return "handed back"
     return f"refused: {outcome.message}" if isinstance(outcome, Refused) else f"prepared {len(outcome)}"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from photocall.logs import fields
 
 FIRST_S = 0.1
-MOST_S = 5.0
+MOST_S = 2.0  # somebody waits for all of these loops, and few ask: a process has a handful
 
 
 class Backoff:

@@ -27,7 +27,6 @@ from photocall.webhooks import claim
 log = logging.getLogger(__name__)
 
 FORGET_AGAIN_S = 60.0
-MOST_AWAY_S = 2.0  # jobs of dead processes wait for it
 GRACE_S = 3.0  # after an outage: by then whoever lives has renewed its leases
 PAGE = 200  # jobs of each kind per sweep; the rest is due a second later
 
@@ -145,7 +144,7 @@ def run_sweeper(sweeper: Sweeper, stopped: Any, every_s: float = 1.0) -> None:
     Leases that ran out while it was away, or may have before this began to look, are no process's death: nobody could
     renew them. They end a little later, if they are not renewed by then.
     """
-    away, wait_s = Backoff(log, "cannot sweep", most_s=MOST_AWAY_S), every_s
+    away, wait_s = Backoff(log, "cannot sweep"), every_s
     steady_at = time.monotonic() + GRACE_S
     while not stopped.wait(wait_s):
         wait_s = every_s

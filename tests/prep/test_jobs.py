@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,9 +14,11 @@ from PIL import Image
 from photocall import keys
 from photocall.asks import Ask
 from photocall.blob_store import BlobsFull
+from photocall.connections import connect
 from photocall.jobs import JobStatus
 from photocall.messages import Prepared, Status
 from photocall.records import Policy
+from photocall.redis_server import RedisServer, find_binary
 from photocall.views import PLAIN, Budget, View, described_name
 from photocall.wire import unpack
 from photocall_prep.jobs import PREPARER, prepare
@@ -24,6 +27,7 @@ from photocall_prep.prepare import ImagePrep, PreparedImage
 from photocall_prep.shelf import PatchShelf
 from tests.prep.pictures import TestLimits, encoded, noise, scene
 from tests.prep.workshop import CountingPrep, Workshop
+from tests.redis_child import start
 
 PHOTO, OTHER = encoded(scene(64, 48), "PNG"), encoded(noise(200, 100), "JPEG")
 
@@ -301,6 +305,36 @@ def test_a_store_that_is_full_already_costs_no_attempt(shop: Workshop) -> None:
     [busy, prepared] = shop.events(job_id)
     assert busy == Status(job_id, "busy", "preparing")
     assert isinstance(prepared, Prepared)
+
+
+def test_an_outage_of_redis_is_waited_for_with_the_picture_in_hand(tmp_path: Path) -> None:
+    """The job was let go instead, to wait for its lease to end, for that to be found out, and for another worker."""
+    with tempfile.TemporaryDirectory(prefix="pc-o-") as directory:
+        server = RedisServer(find_binary(), Path(directory), Path(directory))
+        children = [start(server)]
+        restart = threading.Timer(0.7, lambda: children.append(start(server)))
+        try:
+            client = connect(server.url)
+            shop = Workshop(client, tmp_path / "blobs")
+            job_id = shop.accept("j1", {"a": PHOTO, "b": OTHER})
+
+            def outage() -> None:
+                children[0].kill()
+                children[0].wait(10)
+                restart.start()
+
+            prep = During(outage)
+            shop.preparer(prep).prepare(job_id)
+            record = shop.records.get(job_id)
+            assert (record.stage, record.attempts, record.failures) == ("running", 1, 0)
+            assert prep.calls == 2, "what had been prepared was found again"
+            client.close()
+        finally:
+            if restart.is_alive():
+                restart.join()
+            for child in children:
+                child.kill()
+                child.wait(10)
 
 
 def test_a_record_that_cannot_be_read_fails_its_own_job(shop: Workshop) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from photocall.backoff import MOST_S
 from photocall.redis_server import RedisServer, find_binary
+from tests.redis_child import start
 from tests.stack.local_service import alive, pid_of, service, wait_for
 
 AWAY_S = 7.0
@@ -23,12 +23,6 @@ WAITING = {
     "prep-1": {"Redis is away"},
     "engine": {"no heartbeat", "no control channel", "cannot take requests"},
 }
-
-
-def start(server: RedisServer) -> subprocess.Popen[bytes]:
-    child = subprocess.Popen(server.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    server.wait_ready()
-    return child
 
 
 def test_every_process_waits_for_redis() -> None:
