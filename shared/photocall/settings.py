@@ -198,8 +198,49 @@ def _each(by_device: Mapping[str, int]) -> str:
     return ", ".join(f"{value} on {device}" for device, value in by_device.items())
 
 
+def server_url(value: str) -> str:
+    """Where a photocall is asked, without a slash at its end."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _Expected("http://host:port or https://host")
+    return value.rstrip("/")
+
+
 @dataclass(frozen=True, kw_only=True)
-class SharedSettings:
+class Settings:
+    """Whatever is read from the environment."""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Self:
+        """Read every setting of this class. Raises SettingsError."""
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            variable = item.metadata["variable"]
+            if variable not in environ:
+                continue
+            try:
+                values[item.name] = item.metadata["parse"](environ[variable])
+            except _Expected as expected:
+                shown = "<hidden>" if item.metadata["secret"] else environ[variable]
+                raise SettingsError(variable, shown, str(expected)) from None
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings(Settings):
+    """Whom the Python client and the commands that ask a server talk to, where nothing else is said."""
+
+    url: str = setting("PHOTOCALL_URL", "http://127.0.0.1:8080", server_url, "the server that is asked")
+    api_key: str | None = setting("PHOTOCALL_API_KEY", None, text, "the key that it is asked with", secret=True)
+
+
+def client_settings() -> ClientSettings:
+    """Those of this process, for a client that is made inside somebody's program. Raises SettingsError."""
+    return ClientSettings.from_env(os.environ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedSettings(Settings):
     """What every process is told."""
 
     redis_url: str = setting(
@@ -219,21 +260,6 @@ class SharedSettings:
         "PHOTOCALL_ALLOW_NETWORKS", (), networks, "private networks that pictures by URL and webhooks may reach"
     )
     failpoint: str = setting("PHOTOCALL_FAILPOINT", "", text, "tests only: die once at this named point")
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str]) -> Self:
-        """Read every setting of this class. Raises SettingsError."""
-        values: dict[str, Any] = {}
-        for item in fields(cls):
-            variable = item.metadata["variable"]
-            if variable not in environ:
-                continue
-            try:
-                values[item.name] = item.metadata["parse"](environ[variable])
-            except _Expected as expected:
-                shown = "<hidden>" if item.metadata["secret"] else environ[variable]
-                raise SettingsError(variable, shown, str(expected)) from None
-        return cls(**values)
 
     def signing_key(self) -> bytes:
         """The key all messages are signed with: the variable's, else the one in the state directory, made on need."""
@@ -441,7 +467,8 @@ def load_or_make_key(file: Path) -> bytes:
 
 def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """An environment for a process that is trusted with no key and no way to Redis."""
-    secret = {item.metadata["variable"] for item in fields(SharedSettings) if item.metadata["secret"]}
+    read = (*fields(SharedSettings), *fields(ClientSettings))
+    secret = {item.metadata["variable"] for item in read if item.metadata["secret"]}
     return {name: value for name, value in environ.items() if name not in secret}
 
 
@@ -454,6 +481,7 @@ def table() -> str:
         "engine": EngineSettings,
         "up": LocalSettings,
         "keys": KeySettings,
+        "client": ClientSettings,
     }
     owners: dict[str, list[str]] = {}
     rows: dict[str, str] = {}

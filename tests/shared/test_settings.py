@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from photocall.settings import (
+    ClientSettings,
     EngineSettings,
     GatewaySettings,
     KeySettings,
@@ -21,6 +22,7 @@ from photocall.settings import (
     SharedSettings,
     load_or_make_key,
     table,
+    without_secrets,
 )
 
 ALL = (SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
@@ -112,6 +114,18 @@ def test_how_pictures_are_prepared() -> None:
     assert (settings.budget, settings.background, settings.fidelity) == ("auto", "ffaa00", "exact")
     assert PrepSettings.from_env({"PHOTOCALL_BUDGET": "280"}).budget == 280
     assert PrepSettings.from_env({}).background == "ffffff"
+
+
+def test_whom_a_client_asks() -> None:
+    assert ClientSettings.from_env({}) == ClientSettings(url="http://127.0.0.1:8080", api_key=None)
+    environ = {"PHOTOCALL_URL": "https://photos.example/", "PHOTOCALL_API_KEY": "hush", "PHOTOCALL_REDIS_URL": "x"}
+    told = ClientSettings.from_env(environ)
+    assert (told.url, told.api_key) == ("https://photos.example", "hush"), "what is not a client's is not read"
+    assert "hush" not in repr(told)
+    assert without_secrets(environ) == {"PHOTOCALL_URL": "https://photos.example/"}
+    for bad in ("photos.example:8080", "ftp://photos.example", "http://"):
+        with pytest.raises(SettingsError, match="PHOTOCALL_URL"):
+            ClientSettings.from_env({"PHOTOCALL_URL": bad})
 
 
 @pytest.mark.parametrize("url", ["localhost:6379", "http://x", "redis://", "unix://", "password"])
