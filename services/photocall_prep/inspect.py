@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from photocall.cli.inspect import add_arguments
 from photocall.grid import ProcessorConfig, ProcessorConfigError
 from photocall.settings import PrepSettings, SettingsError
-from photocall.views import AUTO, Budget, View, parse_colour
+from photocall.views import AUTO, Budget, View
 from photocall_prep.prepare import ImagePrep, PreparedImage
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.show import png, report
@@ -139,38 +140,5 @@ def _by(size: Sequence[int]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=_PROGRAM, description="What the model would see of picture files.")
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
-    parser.add_argument("--seen", metavar="OUT.png", type=Path, help="write it there; a folder for several files")
-    parser.add_argument("--json", action="store_true", help="one object a line for each file")
-    parser.add_argument("--budget", type=_budget, metavar="N", help="soft tokens at most, or auto (PHOTOCALL_BUDGET)")
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--page", type=_at_least(1), metavar="N", help="page of a document, from 1")
-    which.add_argument("--frame", type=_at_least(0), metavar="N", help="frame of an animation, from 0")
-    parser.add_argument("--dpi", type=_at_least(1), metavar="N", help="at which a page of a PDF is drawn")
-    parser.add_argument("--background", type=_colour, metavar="RRGGBB", help="behind what is transparent")
-    parser.add_argument("--fidelity", choices=("fast", "exact"), help="PHOTOCALL_FIDELITY")
+    add_arguments(parser)
     return parser
-
-
-def _budget(text: str) -> Budget:
-    return AUTO if text == AUTO else _at_least(1)(text)
-
-
-def _at_least(least: int) -> Any:
-    def parse(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if number < least:
-            raise argparse.ArgumentTypeError(f"{number} is less than {least}")
-        return number
-
-    return parse
-
-
-def _colour(text: str) -> str:
-    found = parse_colour(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no colour as rrggbb")
-    return found

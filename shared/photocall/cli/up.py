@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from argparse import ArgumentParser, Namespace
 
-from photocall.local import AlreadyRunning, LocalStack
+from photocall.local import LocalStack
 from photocall.logs import set_up
-from photocall.redis_server import NoRedisError
-from photocall.settings import SettingsError
-from photocall.supervisor import Supervisor, SupervisorError
+from photocall.supervisor import Supervisor
 
 READY_POLL_S = 0.2
 CURL = """curl -s {address}/v1/systemone -H 'content-type: application/json' -d '{{"state": "The parcel arrived with a \
 torn corner.", "questions": {{"damaged": {{"type": "noul", "instructions": "Is the parcel damaged?"}}}}}}'"""
 
 
-def run_up(port: int | None, data: str | None) -> int:
-    """Start, say where, stay. 0 when stopped, 2 for settings that cannot be used."""
+def add_arguments(parser: ArgumentParser) -> None:
+    """What may stand behind `photocall up`."""
+    parser.add_argument("--port", type=int, metavar="N", help="of the gateway; 0 takes a free one (PHOTOCALL_PORT)")
+    parser.add_argument("--data", metavar="DIR", help="state directory (PHOTOCALL_DATA)")
+
+
+def run_up(options: Namespace) -> int:
+    """Start, say where, stay; 0 when stopped. Raises SettingsError, NoRedisError, AlreadyRunning or SupervisorError."""
     set_up("up")
     environ = dict(os.environ)
-    if port is not None:
-        environ["PHOTOCALL_PORT"] = str(port)
-    if data is not None:
-        environ["PHOTOCALL_DATA"] = data
-    try:
-        stack = LocalStack.plan(environ)
-        with stack.held():
-            stack.check()
-            return _keep(stack)
-    except (SettingsError, NoRedisError, AlreadyRunning, SupervisorError) as error:
-        print(f"photocall: {error}", file=sys.stderr)
-        return 2
+    if options.port is not None:
+        environ["PHOTOCALL_PORT"] = str(options.port)
+    if options.data is not None:
+        environ["PHOTOCALL_DATA"] = options.data
+    stack = LocalStack.plan(environ)
+    with stack.held():
+        stack.check()
+        return _keep(stack)
 
 
 def _keep(stack: LocalStack) -> int:
