@@ -42,6 +42,7 @@ from photocall_gateway.frames import BadFrame, read_frame
 from photocall_gateway.parsing import parse_job
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.refusal import ImageRefused
+from tests import pdf_bombs
 
 MIB = 1 << 20
 GATEWAY, PREP = GatewaySettings(), PrepSettings()
@@ -150,6 +151,13 @@ def claiming(name: str, before: bytes, form: str) -> bytes:
     return data[:at] + struct.pack(form, 9000, 9000) + data[at + 4 :]
 
 
+def container(name: str) -> bytes:
+    """A HEIF or AVIF file whose `ispe` box says 9000 x 9000 of a picture of 16 x 16."""
+    data = image(name, 16, 16, "RGB")
+    at = data.index(b"ispe") + 8
+    return data[:at] + struct.pack(">II", 9000, 9000) + data[at + 8 :]
+
+
 def scans(side: int, times: int) -> bytes:
     """A progressive JPEG whose last scan stands there many times."""
     data = image("JPEG", side, side, progressive=True)
@@ -230,6 +238,15 @@ PICTURES = {
     "pixels: TIFF": Bomb(lambda: tiff(9008, 9008, made=16), picture, LARGE),
     "pixels: WebP": Bomb(lambda: WEBP, picture, DAMAGED),
     "pixels: BMP": Bomb(lambda: BMP, picture, LARGE),
+    "pixels: HEIF": Bomb(lambda: container("HEIF"), picture, DAMAGED),
+    "pixels: AVIF": Bomb(lambda: container("AVIF"), picture, LARGE),
+    "pixels: PDF": Bomb(pdf_bombs.huge_page, picture, LARGE),
+    "PDF: pages claimed": Bomb(pdf_bombs.claimed_pages, picture, "answered"),
+    "PDF: an image claimed": Bomb(pdf_bombs.claimed_image, picture, "answered"),
+    "PDF: a wide image": Bomb(pdf_bombs.wide_image, picture, "answered"),
+    "PDF: much content": Bomb(pdf_bombs.much_content, picture, "answered", cpu_s=10),
+    "PDF: compressed twice": Bomb(pdf_bombs.twice_packed, picture, "answered", cpu_s=5, mib=1024),
+    "PDF: deep": Bomb(pdf_bombs.deep, picture, "answered"),
     "frames: APNG": Bomb(lambda: png(animated=0x7FFFFFFF), picture, LARGE),
     "frames: WebP": Bomb(lambda: image("WEBP", 16, 16, "RGB", frames=1100), picture, LARGE),
     "frames: GIF": Bomb(lambda: image("GIF", 16, 16, "P", frames=1100), picture, "answered"),

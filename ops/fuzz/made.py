@@ -7,11 +7,13 @@ import hashlib
 import io
 import json
 import tarfile
+import time
 import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import msgpack
+import pillow_heif
 import zstandard
 from PIL import Image
 
@@ -20,6 +22,7 @@ from photocall.messages import VERSION, Header, Prepared, StreamText
 from photocall.wire import SIGNATURE_BYTES, Wire
 
 HEADER = Header(msg_id="0", session="s", username="u", date="", msg_type="x", version=VERSION)
+pillow_heif.register_heif_opener()  # Pillow writes none itself
 BODY = slice(SIGNATURE_BYTES, None)  # the target signs it
 
 
@@ -68,7 +71,9 @@ def made() -> Iterator[tuple[str, bytes]]:
     yield "form", _form(("purpose", b"batch"), ("file", b"line"))
     for name, options in (
         ("JPEG", {}), ("JPEG", {"progressive": True}), ("PNG", {}), ("WEBP", {}), ("WEBP", {"lossless": True}),
-        ("GIF", {}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("BMP", {}),
+        ("GIF", {}), ("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("BMP", {}), ("HEIF", {}), ("AVIF", {}),
+        ("MPO", {}), ("ICO", {"sizes": [(16, 16)], "bitmap_format": "bmp"}),
+        ("PDF", {"creationDate": time.gmtime(0), "modDate": time.gmtime(0)}),
     ):  # fmt: skip
         yield "picture", _picture(name, **options)
     header = {"msg_id": "1", "msg_type": "decide_request", "session": "s", "username": "u", "date": "", "version": "1"}

@@ -54,15 +54,18 @@ def pdf(*pages: str, size: tuple[int, int] = (96, 48), rotate: int = 0) -> bytes
         page = f"/MediaBox {box} /Rotate {rotate} /Contents {4 + 2 * i} 0 R /Resources << >>"
         objects.append(f"<< /Type /Page /Parent 2 0 R {page} >>")
         objects.append(f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream")
-    out, offsets = "%PDF-1.7\n", []
+    return document(*(body.encode("ascii") for body in objects))
+
+
+def document(*objects: bytes) -> bytes:
+    """A PDF of these objects, numbered from 1; the first is its catalogue."""
+    out, offsets = b"%PDF-1.7\n", []
     for number, body in enumerate(objects, 1):
         offsets.append(len(out))
-        out += f"{number} 0 obj\n{body}\nendobj\n"
-    table = "".join(f"{at:010d} 00000 n \n" for at in offsets)
-    start = len(out)
-    out += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}"
-    out += f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{start}\n%%EOF\n"
-    return out.encode("ascii")
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % at for at in offsets)
+    trailer = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(out))
+    return out + b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1) + table + trailer
 
 
 def cmyk_profile(lab_of_corner: dict[tuple[int, int, int, int], tuple[float, float, float]]) -> bytes:

@@ -20,6 +20,7 @@ from photocall_prep.decoder.channel import Frame
 from photocall_prep.guarded_prep import DecoderFailed, GuardedPrep, _read
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.refusal import ImageRefused
+from tests import pdf_bombs
 from tests.prep.files import pdf
 from tests.prep.pictures import TestLimits, encoded, noise, scene
 from tests.prep.planted_decoder import CRASHING, DYING_ONCE, GREEDY, LYING, STUCK
@@ -195,6 +196,16 @@ def test_a_picture_that_takes_too_long_is_refused_by_the_real_decoder() -> None:
     assert refusal(prep, data[:2] + b"\xff" * (20 * MIB) + data[2:]).reason == "not decoded within 2 s"
     assert prep.prepare(data, 140).patches
     prep.close()
+
+
+def test_a_page_that_draws_without_end_is_refused_by_the_real_decoder() -> None:
+    """Ten forms of ten forms, nine deep: PDFium keeps them all, and ends its process where there is no more memory."""
+    prep = GuardedPrep(dict(os.environ) | {"PHOTOCALL_DECODE_BYTES": str(128 * MIB)}, 30.0)
+    try:
+        assert refusal(prep, pdf_bombs.laughs()).code in ("image_too_large", "image_undecodable")
+        assert prep.prepare(PHOTO, 140).patches
+    finally:
+        prep.close()
 
 
 def test_a_decoder_ends_with_its_worker() -> None:
