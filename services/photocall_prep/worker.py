@@ -89,7 +89,7 @@ class PrepWorker(SimpleWorker):
         """Run jobs until told to stop or worn, or in `burst` until nothing waits; how many entries were run."""
         self._install_signal_handlers()  # type: ignore[no-untyped-call]
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # see `renew`
-        ran, away = 0, Backoff(log, "Redis is away")
+        ran, away = 0, Backoff(log, "cannot take pictures")
         while not self.stopping and not self._wear.reason:
             try:
                 self._maintain()

@@ -26,6 +26,7 @@ from photocall.supervisor import ProcessSpec
 
 SHARED_MEMORY = Path("/dev/shm")
 REDIS_STOP_S = 20.0
+MOST_WORKERS = 64  # that are started unasked
 
 
 class AlreadyRunning(Exception):
@@ -82,7 +83,8 @@ class LocalStack:
                     ready=lambda: answers(server.url),
                 )
             )
-        specs += [_room(f"prep-{n}", "photocall_prep", told) for n in range(1, settings.prep_workers + 1)]
+        workers = settings.prep_workers or min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+        specs += [_room(f"prep-{n}", "photocall_prep", told) for n in range(1, workers + 1)]
         leave_s = settings.drain_notice_s + settings.drain_s + 10
         specs.append(_room("engine", "photocall_engine", told, stop_s=settings.drain_s + 10))
         specs.append(_room("gateway", "photocall_gateway", told, stage=2, stop_s=leave_s))

@@ -439,7 +439,9 @@ class EngineSettings(SharedSettings):
 class LocalSettings(GatewaySettings):
     """What `photocall up` needs beside what it tells its processes."""
 
-    prep_workers: int = setting("PHOTOCALL_PREP_WORKERS", 2, integer(1, 64), "prep workers that `up` starts")
+    prep_workers: int = setting(
+        "PHOTOCALL_PREP_WORKERS", 0, integer(0, 64), "prep workers that `up` starts; 0: one for each core it may use"
+    )
     redis_memory: int = setting("PHOTOCALL_REDIS_MEMORY", 1024 * MIB, integer(64 * MIB), "maxmemory of `up`'s Redis")
 
 

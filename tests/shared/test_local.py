@@ -41,6 +41,14 @@ def test_the_processes(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (3, 3), (256, 64)])
+def test_a_prep_worker_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: int) -> None:
+    """Of those this process may use: in a container these are fewer than the machine has."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    names = [spec.name for spec in plan(tmp_path).specs]
+    assert [name for name in names if name.startswith("prep-")] == [f"prep-{n}" for n in range(1, workers + 1)]
+
+
 def test_the_operators_own_redis_and_blobs_are_used(tmp_path: Path) -> None:
     stack = plan(tmp_path, PHOTOCALL_REDIS_URL="redis://elsewhere:6379/0", PHOTOCALL_BLOBS=f"dir:{tmp_path}/b")
     assert [spec.name for spec in stack.specs] == ["prep-1", "prep-2", "engine", "gateway"]

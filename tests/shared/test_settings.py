@@ -25,7 +25,7 @@ from photocall.settings import (
     without_secrets,
 )
 
-ALL = (SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
+ALL = (ClientSettings, SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -80,7 +80,7 @@ def test_values_are_read() -> None:
         (EngineSettings, "PHOTOCALL_TOKEN_BUDGET", "1135"),
         (EngineSettings, "PHOTOCALL_ENCODE_BUDGET", "-1"),
         (PrepSettings, "PHOTOCALL_BUDGET", "5000"),
-        (LocalSettings, "PHOTOCALL_PREP_WORKERS", "0"),
+        (LocalSettings, "PHOTOCALL_PREP_WORKERS", "-1"),
         (KeySettings, "PHOTOCALL_KEY_RATE", "10"),
         (KeySettings, "PHOTOCALL_KEY_CONCURRENCY", "-1"),
     ],

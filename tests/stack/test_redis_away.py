@@ -20,7 +20,7 @@ LINE = re.compile(
 # What each room may not do without Redis; everything else asks only when it is asked.
 WAITING = {
     "gateway": {"no wake channel", "cannot sweep", "cannot take deliveries"},
-    "prep-1": {"Redis is away"},
+    "prep-1": {"cannot take pictures"},
     "engine": {"no heartbeat", "no control channel", "cannot take requests"},
 }
 
