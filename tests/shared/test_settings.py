@@ -25,7 +25,7 @@ from photocall.settings import (
     without_secrets,
 )
 
-ALL = (ClientSettings, SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
+ALL = (SharedSettings, GatewaySettings, KeySettings, PrepSettings, EngineSettings, LocalSettings)
 
 
 @pytest.mark.parametrize("cls", ALL)
@@ -165,7 +165,7 @@ def test_processes_that_start_together_get_the_same_key(tmp_path: Path) -> None:
 
 
 def test_the_table_has_every_variable_once() -> None:
-    variables = {item.metadata["variable"] for cls in ALL for item in fields(cls)}
+    variables = {item.metadata["variable"] for cls in (*ALL, ClientSettings) for item in fields(cls)}
     lines = table().splitlines()[2:]
     assert sorted(line.split("`")[1] for line in lines) == sorted(variables)
     assert "| `PHOTOCALL_PORT` | gateway | `8080` |" in table()
