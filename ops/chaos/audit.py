@@ -101,8 +101,9 @@ class Audit:
             yield f"{raw.decode()} is left over"
 
     def delete_all(self) -> None:
-        """Every job, session, file and batch that there is, through the API."""
-        for what, statuses in (("batches", (200, 204)), ("files", (200,)), ("sessions", (204,)), ("jobs", (204,))):
+        """Every job, session, file, batch and calibration that there is, through the API."""
+        made = {"batches": (200, 204), "files": (200,), "sessions": (204,), "calibrations": (204,), "jobs": (204,)}
+        for what, statuses in made.items():
             while found := self._caller.expect((200,), "GET", f"/v1/{what}?limit=100")["data"]:
                 for item in found:
                     self._caller.expect((*statuses, 404, 410), "DELETE", f"/v1/{what}/{item['id']}")

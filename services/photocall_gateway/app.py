@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from photocall.addresses import AddressRules
+from photocall.calibrations import AsyncCalibrations
 from photocall.connections import connect, connect_async
 from photocall.images import AsyncImageStore
 from photocall.key_uses import KeyUses
@@ -110,7 +111,10 @@ def create_app(
     store = AsyncImageStore(client, policy.image_ttl_s, policy.memory_share)
     ring, uses = KeyRing(settings.api_keys), KeyUses(client)
     turnstile = Turnstile(client, ring.limits_of, uses)
-    dispatcher = Dispatcher(records, store, queues, names, load, metrics, ring.limits_of)
+    fitted = AsyncCalibrations(
+        client, settings.calibration_ttl_s, settings.max_calibrations_per_key, policy.memory_share
+    )
+    dispatcher = Dispatcher(records, store, queues, names, load, metrics, ring.limits_of, fitted)
     queue = Queue(Admission(client, policy.job_ttl_s), load, settings.sync_queue_s)
     drain = Drain()
     limits = Limits(
@@ -130,6 +134,7 @@ def create_app(
         images=store,
         events=AsyncEvents(client, wire, policy.event_limit),
         sessions=AsyncSessions(records, wire),
+        calibrations=fitted,
         dispatcher=dispatcher,
         sync_calls=SyncCalls(records, dispatcher, wakes, metrics, queue, abandoned_after_s),
         views=views,

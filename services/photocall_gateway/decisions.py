@@ -13,7 +13,7 @@ from photocall.asks import Ask
 from photocall.errors import CodedError
 from photocall.questions import Choice, InvalidField, Json, Loc, Noul, Option, Question, Score
 from photocall_gateway.body import Body, Limits, open_body
-from photocall_gateway.parsing import ParsedRequest, check_length, checked, model_name
+from photocall_gateway.parsing import ParsedRequest, calibrated, check_length, checked, model_name
 from photocall_gateway.pictures import Gathered, from_url, stored
 from photocall_gateway.viewing import view_of
 
@@ -42,9 +42,10 @@ def parse_decisions(body: Body, limits: Limits) -> ParsedRequest:
         views.append(view)
     check_length(Ask(model, state, tuple(questions)), limits)
     shown = {"questions": views}
-    return checked(model, state, tuple(questions), gathered.pictures, limits, shown, loc=("input",), by_question=True)[
-        0
-    ]
+    request, digest = checked(
+        model, state, tuple(questions), gathered.pictures, limits, shown, loc=("input",), by_question=True
+    )
+    return calibrated(request, digest, raw)
 
 
 def _state(raw: Mapping[str, Json], gathered: Gathered) -> Json:

@@ -25,25 +25,35 @@ def _answer(view: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[s
     if answer is None or answer["type"] == "refusal":
         why = {name: answer[name] for name in ("code", "message")} if answer else {}
         return {"type": "refusal", **named, **why}
-    probabilities = answer.get("probabilities", {})
+    return {"type": kind, **named, **_found(kind, view, answer), **_calibrated(kind, view, answer)}
+
+
+def _found(kind: str, view: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "predicate":
-        return {"type": kind, **named, "probability": answer["noul"]}
+        return {"probability": answer["noul"]}
+    chosen = {"choice": dict(view["values"])[answer["choice"]]} if kind == "choice" else {"score": answer["score"]}
+    spread = _spread(kind, view, answer["probabilities"])
+    return {**chosen, "confidence": answer["confidence"], "probabilities": spread}
+
+
+def _calibrated(kind: str, view: Mapping[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What the caller's own calibration has corrected, and which it was; nothing where none did."""
+    if "calibration" not in answer:
+        return {}
+    raw = _spread(kind, view, answer["probabilities_raw"])
+    return {"calibration": answer["calibration"], "probabilities_raw": raw}
+
+
+def _spread(kind: str, view: Mapping[str, Any], probabilities: Mapping[str, float]) -> list[dict[str, Any]]:
+    """The probabilities of an answer in this shape: each beside the caller's own value."""
+    if kind == "predicate":
+        return [{"value": value, "probability": probabilities[str(value).lower()]} for value in (True, False)]
     if kind == "choice":
-        values = dict(view["values"])
-        spread = [{"value": value, "probability": probabilities[label]} for label, value in values.items()]
-        choice = values[answer["choice"]]
-        return {"type": kind, **named, "choice": choice, "confidence": answer["confidence"], "probabilities": spread}
-    spread = [
+        return [{"value": value, "probability": probabilities[label]} for label, value in view["values"]]
+    return [
         {"value": level, "label": label, "probability": probabilities[str(level)]}
         for level, label in enumerate(view["labels"])
     ]
-    return {
-        "type": kind,
-        **named,
-        "score": answer["score"],
-        "confidence": answer["confidence"],
-        "probabilities": spread,
-    }
 
 
 def _usage(usage: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,18 +18,21 @@ from redis.exceptions import RedisError
 from starlette.background import BackgroundTasks
 
 from photocall import failpoints
-from photocall.errors import CodedError, KeyBusy, QueueFull, StoreFull
+from photocall.calibrations import AsyncCalibrations
+from photocall.errors import CodedError, KeyBusy, QueueFull, StoreFull, UnknownCalibration
 from photocall.images import AsyncImageStore
+from photocall.invalid import Loc
 from photocall.jobs import Accepted, NewJob, Webhook
 from photocall.key_limits import KeyLimits
 from photocall.keys import Lane
 from photocall.logs import fields
+from photocall.recalibration import Recalibration
 from photocall.records import AsyncRecords
 from photocall.wire import pack
 from photocall_gateway.load import Load
 from photocall_gateway.metrics import Metrics
 from photocall_gateway.models import ModelNames
-from photocall_gateway.parsing import ParsedRequest
+from photocall_gateway.parsing import ParsedRequest, with_calibration
 from photocall_gateway.problems import RETRY_AFTER_S
 
 BEHIND_S = 30.0  # an entry of the queue is worked on by then, or was lost
@@ -64,6 +67,7 @@ class Dispatcher:
         load: Load,
         metrics: Metrics,
         limits_of: Callable[[str], KeyLimits],
+        calibrations: AsyncCalibrations,
     ) -> None:
         self._records = records
         self._images = images
@@ -72,6 +76,7 @@ class Dispatcher:
         self._load = load
         self._metrics = metrics
         self._limits_of = limits_of
+        self._calibrations = calibrations
 
     def max_jobs_of(self, owner: str) -> int:
         """Unfinished jobs that an owner may have."""
@@ -81,6 +86,23 @@ class Dispatcher:
     def check_model(self, request: ParsedRequest) -> None:
         """Raises CodedError `unknown_model`, before anything is stored."""
         self._models.check(request.ask.model)
+
+    async def calibration(self, owner: str, name: str, loc: Loc = ("calibration",)) -> Recalibration:
+        """A stored one that a request names at `loc`. Raises UnknownCalibration."""
+        try:
+            return await self._calibrations.use(owner, name)
+        except UnknownCalibration as error:
+            error.data["loc"] = list(loc)
+            raise
+
+    async def calibrated(self, request: ParsedRequest, owner: str) -> ParsedRequest:
+        """With the calibration that it names in its ask: from here on nothing can take it away.
+
+        Raises UnknownCalibration.
+        """
+        if request.calibration_id is None:
+            return request
+        return with_calibration(request, await self.calibration(owner, request.calibration_id))
 
     async def accept(
         self,
@@ -101,9 +123,16 @@ class Dispatcher:
 
         The queue follows at once, or with `after_response` when the caller has its answer already. For a `row` of a
         batch it is left to `enqueue_together`, and its pictures are kept no longer than its job.
-        Raises IdempotencyMismatch, UnknownImage, QueueFull, KeyBusy and StoreFull with a time to come back,
-        UnknownSession, SessionFull, or Redis' errors: then no job was accepted.
+        Raises IdempotencyMismatch, UnknownImage, UnknownCalibration, QueueFull, KeyBusy and StoreFull with a time to
+        come back, UnknownSession, SessionFull, or Redis' errors: then no job was accepted.
         """
+        try:
+            request = await self.calibrated(request, owner)
+        except UnknownCalibration:  # a job of before, under this key, has it in its ask
+            known = await self._records.replayed(owner, idempotency_key, request.hash)
+            if known is None:
+                raise
+            return known
         now = time.time()
         own = request.ask.images
         ask = pack(request.ask.to_content())

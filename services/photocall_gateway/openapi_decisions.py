@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from photocall.errors import TABLE
 from photocall_gateway import decisions
+from photocall_gateway.openapi_calibrations import OWN
 from photocall_gateway.openapi_parts import Schema, obj, ref
 from photocall_gateway.openapi_views import VIEW_FIELDS
 
@@ -23,9 +24,24 @@ def _decisions_answer(kind: str, **fields: Schema) -> Schema:
     return obj(("type", "name", *fields), type={"const": kind}, name=_NAME, **fields)
 
 
+def _spread(**fields: Schema) -> Schema:
+    """Probabilities, each with what it is of."""
+    return {"type": "array", "items": obj((*fields, "probability"), **fields, probability=_PROBABILITY)}
+
+
+def _calibrated(answer: Schema, raw: Schema) -> Schema:
+    """An answer that the caller's own calibration may have corrected."""
+    more = {"calibration": {"type": "string", "description": "The caller's own that was applied, by its id."}}
+    more["probabilities_raw"] = {**raw, "description": "As they were before it."}
+    return {**answer, "properties": {**answer["properties"], **more}}
+
+
 def _items(least: int, most: int, items: Schema) -> Schema:
     return {"type": "array", "items": items, "minItems": least, "maxItems": most}
 
+
+_VALUES = _spread(value=_VALUE)
+_SCORES = _spread(value={"type": "integer"}, label={"type": "string"})
 
 SCHEMAS: dict[str, Schema] = {
     "DecisionsRequest": obj(
@@ -33,6 +49,7 @@ SCHEMAS: dict[str, Schema] = {
         model={"type": ["string", "null"]},
         input={"oneOf": [{"type": "string"}, _items(1, decisions.MAX_PARTS, ref("DecisionsMessage"))]},
         questions=_items(1, decisions.MAX_QUESTIONS, ref("DecisionsQuestion")),
+        calibration=OWN,
     ),
     "DecisionsMessage": obj(
         ("role", "content"), type={"const": "message"}, role={"enum": list(decisions.ROLES)}, content=_PARTS
@@ -88,29 +105,13 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "DecisionsAnswer": {
         "oneOf": [
-            _decisions_answer("predicate", probability=_PROBABILITY),
-            _decisions_answer(
-                "choice",
-                choice=_VALUE,
-                confidence=_PROBABILITY,
-                probabilities={
-                    "type": "array",
-                    "items": obj(("value", "probability"), value=_VALUE, probability=_PROBABILITY),
-                },
+            _calibrated(_decisions_answer("predicate", probability=_PROBABILITY), _spread(value={"type": "boolean"})),
+            _calibrated(
+                _decisions_answer("choice", choice=_VALUE, confidence=_PROBABILITY, probabilities=_VALUES), _VALUES
             ),
-            _decisions_answer(
-                "score",
-                score={"type": "number"},
-                confidence=_PROBABILITY,
-                probabilities={
-                    "type": "array",
-                    "items": obj(
-                        ("value", "label", "probability"),
-                        value={"type": "integer"},
-                        label={"type": "string"},
-                        probability=_PROBABILITY,
-                    ),
-                },
+            _calibrated(
+                _decisions_answer("score", score={"type": "number"}, confidence=_PROBABILITY, probabilities=_SCORES),
+                _SCORES,
             ),
             obj(
                 ("type", "name"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import get_args
 
-from photocall import recalibration
 from photocall.answers import Answer
 from photocall.asking import ORDERS
 from photocall.errors import TABLE
@@ -21,12 +20,12 @@ from photocall.questions import (
 from photocall.views import AUTO
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
+from photocall_gateway.openapi_calibrations import OWN
 from photocall_gateway.openapi_parts import Schema, content, obj, ref
 from photocall_gateway.openapi_views import VIEW_FIELDS
 from photocall_gateway.typed_schemas import schema_of
 
 SHA256: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "An image that is stored, by its hash."}
-MAX_LABELS = 2000  # of one call: what a gateway can fit in a second or two
 URL: Schema = {"type": "string", "description": "An https URL, fetched where that is switched on; docs/images.md."}
 _CONTENT: Schema = {"type": ["string", "object", "array", "null"]}
 _INSTRUCTIONS: Schema = {**_CONTENT, "description": "What is asked. Asset keys in it stand for their pictures."}
@@ -107,6 +106,7 @@ _REQUEST_FIELDS: dict[str, Schema] = {
     "assets": {"type": ["object", "null"], "additionalProperties": ref("Asset"), "minProperties": 1},
     "images": _listed("[image N]"),
     "media": _listed("<image:N>"),
+    "calibration": OWN,
 }
 
 SCHEMAS: dict[str, Schema] = {
@@ -170,10 +170,6 @@ SCHEMAS: dict[str, Schema] = {
         priority={"enum": ["interactive", "batch"], "default": "interactive"},
         order={**_ORDER, "description": "For all questions that say nothing else."},
         abstain={**_ABSTAIN, "description": "For all questions that say nothing else."},
-        calibration={
-            "oneOf": [ref("OwnCalibration"), {"type": "null"}],
-            "description": "Your own, on top of the model's; docs/questions.md.",
-        },
         budget={
             "enum": [AUTO, *BUDGETS, None],
             "description": "Soft tokens of each picture that says nothing itself; more shows more of it.",
@@ -181,44 +177,6 @@ SCHEMAS: dict[str, Schema] = {
         deadline_s={"type": ["number", "null"], "exclusiveMinimum": 0},
         metadata={"type": ["object", "null"], "additionalProperties": {"type": "string"}},
         webhook={"oneOf": [ref("Webhook"), {"type": "null"}]},
-    ),
-    "OwnCalibration": obj(
-        questions={"type": "object", "additionalProperties": ref("Correction")},
-        types={
-            "type": "object",
-            "properties": {kind: ref("Correction") for kind in recalibration.TYPES},
-            "additionalProperties": False,
-        },
-    )
-    | {"minProperties": 1},
-    "Correction": obj(
-        ("temperature",),
-        temperature={"type": "number", "minimum": 1 / recalibration.MOST, "maximum": recalibration.MOST},
-        bias={"type": ["number", "null"], "minimum": -1e6, "maximum": 1e6},
-    ),
-    "CalibrationRequest": obj(
-        ("labels",),
-        labels={
-            "type": "array",
-            "minItems": 1,
-            "maxItems": MAX_LABELS,
-            "items": obj(
-                ("question", "answer", "label"),
-                question={"type": "string"},
-                answer={"type": "object", "description": "As it was answered."},
-                label={"type": ["string", "boolean", "integer"], "description": "What is right."},
-            ),
-        },
-        by={"enum": ["question", "type"], "default": "question"},
-    ),
-    "Calibration": obj(
-        ("id", "object", "reports", "refused"),
-        id={"type": "string"},
-        object={"const": "calibration"},
-        questions={"type": "object", "additionalProperties": ref("Correction")},
-        types={"type": "object", "additionalProperties": ref("Correction")},
-        reports={"type": "object", "description": "Before and after, held out; with a diagram as `svg`."},
-        refused={"type": "object", "description": "What had too few labels, and how many."},
     ),
     "Webhook": obj(
         ("url",),

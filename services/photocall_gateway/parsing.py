@@ -18,7 +18,7 @@ from photocall.errors import CodedError
 from photocall.jobs import Webhook
 from photocall.question_parsing import parse_questions
 from photocall.questions import Box, InvalidField, Json, Loc, Question
-from photocall.recalibration import parse_recalibration
+from photocall.recalibration import Recalibration, parse_calibration
 from photocall.views import PLAIN as PLAIN_VIEW
 from photocall.views import Budget
 from photocall.webhooks import JOB_EVENTS
@@ -39,6 +39,7 @@ class ParsedRequest:
     images: dict[str, bytes]
     hash: str  # over everything that decides the answer, and the job's own fields: equal bodies have equal hashes
     view: Mapping[str, Any] = field(default_factory=dict)  # how a shape of its own shows the answers
+    calibration_id: str | None = None  # of a stored one, which `Calibrator` puts into the ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ class JobOptions:
 def parse_systemone(body: Body, limits: Limits) -> ParsedRequest:
     """Raises InvalidField, or CodedError `malformed`, `unsupported_type`, `body_too_large`, `image_*` and others."""
     raw, parts = open_body(body, limits)
-    return _request(raw, parts, limits, native=False)[0]
+    request, digest = _request(raw, parts, limits, native=False)
+    return calibrated(request, digest, raw)
 
 
 def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[ParsedRequest, JobOptions]:
@@ -64,7 +66,7 @@ def parse_job(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parsed
     options = replace(_options(raw, max_deadline_s), webhook=webhook_of(raw.get("webhook"), limits))
     request, digest = _request(raw, parts, limits, native=True)
     _none_nested(raw["questions"])
-    request, digest = _calibrated(request, digest, raw)
+    request = calibrated(request, digest, raw)
     if options.budget is not None:
         request = replace(request, ask=replace(request.ask, budget=options.budget))
         digest.update(f"budget {options.budget}".encode())
@@ -108,7 +110,7 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
     for key in request.ask.views:
         msg = "A turn's pictures are all shown alike: no frame, page, dpi, background or budget"
         raise InvalidField(("assets", key), msg, "unsupported_field")
-    request, digest = _calibrated(request, digest, raw)
+    request = calibrated(request, digest, raw)
     digest.update(repr((remember, options.deadline_s, sorted(options.metadata.items()))).encode())
     turn = TurnOptions(remember, options.deadline_s, options.metadata)
     return replace(request, hash=digest.hexdigest()), turn
@@ -157,6 +159,29 @@ def checked(
     return ParsedRequest(ask, images, digest.hexdigest(), view or {}), digest
 
 
+def calibrated(request: ParsedRequest, digest: Any, raw: Mapping[str, Json]) -> ParsedRequest:
+    """With the caller's own calibration, which decides the answer as everything else does.
+
+    One that is named has the hash of one that is sent whole: its id is what it says. Raises InvalidField.
+    """
+    own = parse_calibration(raw.get("calibration"))
+    if own is None:
+        return request
+    name = own if isinstance(own, str) else own.id
+    digest.update(name.encode())
+    request = replace(request, hash=digest.hexdigest())
+    return replace(request, calibration_id=own) if isinstance(own, str) else with_calibration(request, own)
+
+
+def with_calibration(request: ParsedRequest, own: Recalibration) -> ParsedRequest:
+    """With what of a calibration concerns its questions, by the names that its caller gave them."""
+    names: dict[str, str | None] = {question.name: question.name for question in request.ask.questions}
+    if "questions" in request.view:  # Decisions: a name stands aside, several may have one, or none
+        names = {str(i): view["name"] for i, view in enumerate(request.view["questions"])}
+    ask = replace(request.ask, calibration=own.for_questions(names))
+    return replace(request, ask=ask, calibration_id=None)
+
+
 def _check_remote(remote: Remote, limits: Limits) -> None:
     if not limits.fetch_urls:
         raise InvalidField(remote.loc, "URLs are not fetched: send the picture as a data URL", "url_not_fetched")
@@ -196,15 +221,6 @@ def _request(
             if isinstance(question, Box):
                 raise InvalidField(("questions", question.name, "box"), "A box needs a picture", "missing")
     return checked(model, state, questions, pictures, limits, by_question=native and not stateless)
-
-
-def _calibrated(request: ParsedRequest, digest: Any, raw: Mapping[str, Json]) -> tuple[ParsedRequest, Any]:
-    """With the caller's own calibration, which decides the answer as everything else does."""
-    own = parse_recalibration(raw.get("calibration"))
-    if own is not None:
-        request = replace(request, ask=replace(request.ask, calibration=own))
-        digest.update(own.id.encode())
-    return request, digest
 
 
 def _for_all(raw: Mapping[str, Json]) -> Asking:

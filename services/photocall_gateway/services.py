@@ -9,6 +9,7 @@ from typing import Any
 import redis.asyncio
 from starlette.requests import Request
 
+from photocall.calibrations import AsyncCalibrations
 from photocall.images import AsyncImageStore
 from photocall.key_uses import KeyUses
 from photocall.records import AsyncRecords
@@ -42,6 +43,7 @@ class Services:
     images: AsyncImageStore
     events: AsyncEvents
     sessions: AsyncSessions
+    calibrations: AsyncCalibrations
     dispatcher: Dispatcher
     sync_calls: SyncCalls
     views: JobViews

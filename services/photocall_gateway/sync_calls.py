@@ -86,6 +86,7 @@ class SyncCalls:
         """
         if key is not None:
             await self.bind(owner, shape, key, request.hash)
+        request = await self._dispatcher.calibrated(request, owner)  # one that is gone is so for who would join, too
         job_id, record = await self._job(request, shape, owner)
         if record is None or not record.status.terminal:
             async with self._asking(job_id) as asking:

@@ -63,7 +63,7 @@ class Ask:
         if self.views:
             how["views"] = {key: str(view) for key, view in self.views.items()}
         if self.calibration is not None:
-            how["calibration"] = self.calibration.to_content()
+            how["calibration"] = {**self.calibration.to_content(), "part_of": self.calibration.part_of}
         return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
 
     @classmethod
@@ -71,9 +71,14 @@ class Ask:
         body = json.loads(content["body"])
         questions = tuple(_question(fields) for fields in body["questions"])
         by_question, budget = bool(content.get("by_question", False)), content.get("budget")  # older asks have neither
-        own = parse_recalibration(content.get("calibration"))
+        own = _calibration(content.get("calibration"))
         views = {key: View.parse(text) for key, text in content.get("views", {}).items()}
         return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, own, budget, views)
+
+
+def _calibration(content: Any) -> Recalibration | None:
+    own = parse_recalibration(content)
+    return own and replace(own, part_of=content.get("part_of", ""))
 
 
 def is_url(value: str) -> bool:

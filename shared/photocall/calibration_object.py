@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any, Literal
 
 from photocall.calibrating import Fit, Labelled, TooLittle, fit
+from photocall.calibration_reports import report_diagram, report_of
 from photocall.invalid import InvalidField, Loc
 from photocall.recalibration import TYPES, Recalibration
-from photocall.reliability import diagram
 
 
 def calibration_object(labels: Iterable[Any], by: Literal["question", "type"] = "question") -> dict[str, Any]:
     """Raises InvalidField for a label that is none, and TooLittle where nothing could be fitted.
 
     `refused` names what had too few labels; `reports` has accuracy, Brier, ECE and NLL before and after (held out), and
-    a diagram as SVG. A question that no correction helps has a report and no correction.
+    a diagram as SVG. A question that no correction helps has a report and no correction; where none helps anywhere, the
+    id is None, which a request's `calibration` takes too.
     """
     groups: defaultdict[str, list[Labelled]] = defaultdict(list)
     kinds: dict[str, str] = {}
@@ -42,13 +42,10 @@ def calibration_object(labels: Iterable[Any], by: Literal["question", "type"] = 
         raise TooLittle("; ".join(f"{group[:80]}: {why}" for group, why in refused.items()) or "no labelled answers")
     corrections = {group: found.correction for group, found in fits.items() if found.correction is not None}
     own = Recalibration(corrections) if by == "question" else Recalibration({}, corrections)
-    reports = {group: _report(group, found) for group, found in fits.items()}
-    return {"id": own.id, "object": "calibration", **own.to_content(), "reports": reports, "refused": refused}
-
-
-def _report(group: str, found: Fit) -> dict[str, Any]:
-    svg = diagram(group, found.bins_before, found.bins_after, found.before.ece, found.after.ece)
-    return {"count": found.count, "before": asdict(found.before), "after": asdict(found.after), "svg": svg}
+    reports = {group: report_of(found) for group, found in fits.items()}
+    shown = {group: {**report, "svg": report_diagram(group, report)} for group, report in reports.items()}
+    told = {"reports": shown, "refused": refused}
+    return {"id": None if own.empty else own.id, "object": "calibration", **own.to_content(), **told}
 
 
 def _labelled(raw: Any, loc: Loc) -> tuple[str, str, Labelled]:
@@ -58,19 +55,39 @@ def _labelled(raw: Any, loc: Loc) -> tuple[str, str, Labelled]:
     if not isinstance(name, str):
         raise InvalidField((*loc, "question"), "Expected the question's name", "string_type")
     kind = answer.get("type") if isinstance(answer, Mapping) else None
+    kind = "noul" if kind == "predicate" else kind
     if kind not in TYPES or not isinstance(answer, Mapping):
         raise InvalidField((*loc, "answer"), f"Expected an answer of type {', '.join(TYPES)}", "literal_error")
-    found = answer.get("probabilities_raw") or answer.get("probabilities")
-    if kind == "noul" and not answer.get("probabilities_raw"):
-        yes = answer.get("noul")
-        found = {"true": yes, "false": 1 - yes} if isinstance(yes, int | float) else None
-    if not isinstance(found, Mapping) or not all(_probability(p) for p in found.values()):
+    spread = _spread(kind, answer)
+    if not spread or not all(_probability(p) for _, p in spread):
         raise InvalidField((*loc, "answer"), "Its probabilities are missing, or are none", "missing")
-    spelled = str(label).lower() if isinstance(label, bool) else str(label) if kind == "score" else label
-    if isinstance(label, bool) != (kind == "noul") or spelled not in list(found):
+    if kind == "score" and isinstance(label, str) and label.isdecimal():
+        label = int(label)
+    right = [type(value) is type(label) and value == label for value, _ in spread]
+    if True not in right:
         expected = {"choice": "one of its labels", "noul": "true or false", "score": "the index of a level"}[kind]
         raise InvalidField((*loc, "label"), f"Expected {expected}", "literal_error")
-    return name, kind, Labelled(tuple(map(float, found.values())), list(found).index(spelled))
+    return name, kind, Labelled(tuple(float(p) for _, p in spread), right.index(True))
+
+
+def _spread(kind: str, answer: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    """What may be right, as a label has it, and its probability as it was read; nothing where they cannot be told.
+
+    The Decisions shape has a list of values with their probabilities where the others have a map.
+    """
+    found = answer.get("probabilities_raw") or answer.get("probabilities")
+    if kind == "noul" and not answer.get("probabilities_raw"):
+        yes = answer.get("noul", answer.get("probability"))
+        return [(True, yes), (False, 1 - yes)] if _probability(yes) else []
+    if isinstance(found, list):
+        return [(one.get("value"), one.get("probability")) for one in found if isinstance(one, Mapping)]
+    if not isinstance(found, Mapping):
+        return []
+    if kind == "noul":
+        return [(True, found.get("true")), (False, found.get("false"))]
+    if kind == "score":
+        return [(int(level) if level.isdecimal() else level, p) for level, p in found.items()]
+    return list(found.items())
 
 
 def _probability(value: Any) -> bool:

@@ -50,6 +50,8 @@ _ROWS = (
     ErrorRow("session_full", "The session is full", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("unknown_file", "Unknown file", False, 404, 404, "invalid_request", 404, _INVALID),
     ErrorRow("unknown_batch", "Unknown batch", False, 404, 404, "invalid_request", 404, _INVALID),
+    ErrorRow("unknown_calibration", "Unknown calibration", False, 404, 404, "invalid_request", 404, _INVALID),
+    ErrorRow("calibrations_full", "Too many calibrations are kept", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("image_expired", "An image is not stored", False, 404, 404, "image_expired", 404, _INVALID),
     ErrorRow("body_slow", "The body did not arrive in time", False, 408, 408, "invalid_request", 408, _INVALID),
     ErrorRow("in_progress", "The first upload is still being read", False, 409, 409, "invalid_request", 409, _INVALID),
@@ -149,6 +151,26 @@ class SessionFull(PhotocallError):
 
     def __init__(self, limit: str, held: int, allowed: int) -> None:
         super().__init__(f"no more {limit}: {held} of {allowed}", limit=limit, held=held, allowed=allowed)
+
+
+class UnknownCalibration(PhotocallError):
+    """No such calibration for this caller: never stored, deleted, or not used for as long as one is kept."""
+
+    code = "unknown_calibration"
+
+    def __init__(self, calibration_id: str) -> None:
+        message = f"unknown calibration {calibration_id!r}: never stored with this API key, deleted or expired"
+        super().__init__(message, calibration_id=calibration_id)
+
+
+class CalibrationsFull(PhotocallError):
+    """An API key has as many stored calibrations as it may have."""
+
+    code = "calibrations_full"
+
+    def __init__(self, held: int, allowed: int) -> None:
+        message = f"this API key has {held} calibrations, and may have {allowed}: delete one"
+        super().__init__(message, held=held, allowed=allowed)
 
 
 class JobGone(PhotocallError):

@@ -156,6 +156,16 @@ def sessions(owner: str) -> str:
     return f"{PREFIX}sessions:{owner}"
 
 
+def calibration(owner: str, calibration_id: str) -> str:
+    """Hash with a TTL, which every use begins anew: a stored calibration."""
+    return f"{PREFIX}calibration:{owner}:{calibration_id}"
+
+
+def calibrations(owner: str) -> str:
+    """Zset with a TTL no shorter than any of theirs: the owner's calibrations by creation time; some may be gone."""
+    return f"{PREFIX}calibrations:{owner}"
+
+
 def control(engine_id: str) -> str:
     """Stream: control messages for one engine."""
     return f"{PREFIX}control:{engine_id}"

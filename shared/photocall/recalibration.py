@@ -1,7 +1,7 @@
 """A calibration of the caller's own: a temperature, and for yes-no a bias, by question or by type of question.
 
-It travels with the request that it is for, so it needs no store and works wherever questions are asked. How one is
-fitted from labelled answers: calibrating.py.
+It travels in the ask that it is for, whether the caller sent it whole or named one that is stored (calibrations.py), so
+what becomes of the stored one later changes no answer. How one is fitted from labelled answers: calibrating.py.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from photocall.invalid import InvalidField, Json, Loc
 
 TYPES = ("choice", "noul", "score")
 MAX_QUESTIONS = 1000
+MAX_ID_CHARS = 80
 MOST = 100.0  # times that a temperature may be off
 
 
@@ -34,12 +35,29 @@ class Recalibration:
 
     questions: Mapping[str, Correction] = field(default_factory=dict)
     types: Mapping[str, Correction] = field(default_factory=dict)
+    part_of: str = ""  # id of the whole that `for_questions` took this from
 
     @property
     def id(self) -> str:
         """The same for equal calibrations; stands in every answer it was applied to."""
+        if self.part_of:
+            return self.part_of
         text = json.dumps(self.to_content(), sort_keys=True, separators=(",", ":"))
         return f"cal_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+    @property
+    def empty(self) -> bool:
+        """It corrects nothing."""
+        return not (self.questions or self.types)
+
+    def for_questions(self, names: Mapping[str, str | None]) -> Recalibration | None:
+        """What of it concerns these questions, under the same id; None where nothing does.
+
+        `names`: by the name that a question is asked under, the one that its labels had.
+        """
+        named = [(asked, own) for asked, own in names.items() if own is not None]
+        part = replace(self, questions={asked: self.questions[own] for asked, own in named if own in self.questions})
+        return None if part.empty else replace(part, part_of=self.id)
 
     def of(self, name: str, kind: str) -> Correction | None:
         """For one question; None where nothing is to be corrected."""
@@ -51,8 +69,17 @@ class Recalibration:
         return {place: {name: asdict(one) for name, one in found.items()} for place, found in both.items() if found}
 
 
+def parse_calibration(value: Json) -> Recalibration | str | None:
+    """The `calibration` of a request body: the id of a stored one, or one that is sent whole. Raises InvalidField."""
+    if isinstance(value, str):
+        if not 1 <= len(value) <= MAX_ID_CHARS:
+            raise InvalidField(("calibration",), f"An id has 1 to {MAX_ID_CHARS} characters", "string_length")
+        return value
+    return parse_recalibration(value)
+
+
 def parse_recalibration(value: Json) -> Recalibration | None:
-    """The `calibration` of a request body; None where none is given. Raises InvalidField.
+    """One that is sent whole; None where none is given. Raises InvalidField.
 
     What else `photocall calibrate` has written down beside the corrections (counts, reports, its id) is skipped.
     """
@@ -60,7 +87,7 @@ def parse_recalibration(value: Json) -> Recalibration | None:
         return None
     loc: Loc = ("calibration",)
     if not isinstance(value, Mapping):
-        raise InvalidField(loc, "Expected an object with questions or types", "dict_type")
+        raise InvalidField(loc, "Expected an id, or an object with questions or types", "dict_type")
     parts = []
     for place in ("questions", "types"):
         raw = value.get(place)
@@ -77,9 +104,10 @@ def parse_recalibration(value: Json) -> Recalibration | None:
             raise InvalidField((*loc, "types", name[:80]), f"Expected {', '.join(TYPES)}", "literal_error")
         if types[name].bias and name != "noul":
             raise InvalidField((*loc, "types", name, "bias"), "Only yes-no questions have a bias", "extra_forbidden")
-    if not (questions or types):
+    own = Recalibration(questions, types)
+    if own.empty:
         raise InvalidField(loc, "Expected questions or types with a correction at least", "missing")
-    return Recalibration(questions, types)
+    return own
 
 
 def _correction(raw: Json, loc: Loc) -> Correction:

@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 
 from photocall import keys
-from photocall.errors import JobGone, UnknownImage, UnknownJob
+from photocall.errors import IdempotencyMismatch, JobGone, UnknownImage, UnknownJob
 from photocall.jobs import (
     SHOWN_FIELDS,
     Accepted,
@@ -161,6 +161,18 @@ class AsyncRecords:
     async def accept(self, new: NewJob) -> Accepted:
         """See Records.accept."""
         return await run_async(self.redis, self.operations.accept(new, self._now()))
+
+    async def replayed(self, owner: str, idempotency_key: str | None, request_hash: str) -> Accepted | None:
+        """What `accept` would give for a key that is known; None where it is not. Raises IdempotencyMismatch."""
+        if idempotency_key is None:
+            return None
+        place = keys.idempotency(owner, idempotency_key)
+        job, known = await cast(Any, self.redis.hmget(place, ["job", "hash"]))
+        if job is None:
+            return None
+        if known != request_hash.encode():
+            raise IdempotencyMismatch(idempotency_key)
+        return Accepted(job.decode(), created=False)
 
     async def check_room(self, new: NewJob, stored: Sequence[str] = ()) -> None:
         """Raises QueueFull, KeyBusy or UnknownImage where `accept` would: asked before pictures are stored in vain.

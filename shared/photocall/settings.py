@@ -321,6 +321,12 @@ class GatewaySettings(SharedSettings):
     file_ttl_s: int = setting(
         "PHOTOCALL_FILE_TTL_S", 30 * DAY_S, integer(1), "files without an expiry and ended batches are kept so long"
     )
+    calibration_ttl_s: int = setting(
+        "PHOTOCALL_CALIBRATION_TTL_S", 90 * DAY_S, integer(1), "a stored calibration is kept so long after its last use"
+    )
+    max_calibrations_per_key: int = setting(
+        "PHOTOCALL_MAX_CALIBRATIONS_PER_KEY", 100, integer(1), "stored calibrations of one API key at most"
+    )
     min_free_bytes: int = setting(
         "PHOTOCALL_MIN_FREE_BYTES", 256 * MIB, integer(0), "no file is taken while the disk has less room than this"
     )

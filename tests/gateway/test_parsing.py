@@ -294,7 +294,8 @@ def test_a_view_that_cannot_be_taken(view: dict[str, Any]) -> None:
         ({"webhook": "https://x"}, ("webhook",)),
         ({"order": "shuffled"}, ("order",)),
         ({"abstain": {"floor": 0.5}}, ("abstain", "floor")),
-        ({"calibration": "cal_1"}, ("calibration",)),
+        ({"calibration": 5}, ("calibration",)),
+        ({"calibration": ""}, ("calibration",)),
         *(({"budget": budget}, ("budget",)) for budget in (0, 100, "140", 140.0, True, [140])),
         *(
             ({"questions": {"q": {**QUESTION["q"], name: value}}}, ("questions", "q", name))

@@ -23,6 +23,7 @@ from tests.gateway.conftest import POLICY
 from tests.gateway.fake_backend import FakeBackend
 from tests.gateway.key_helper import bearer, keyed
 from tests.gateway.test_images_route import PLACE, PNG, SHA
+from tests.shared.test_calibrating import labels
 
 QUESTIONS = {"q": {"type": "noul", "instructions": "Is it?"}}
 ASK = {"state": "photo", "questions": QUESTIONS}
@@ -55,6 +56,9 @@ OWNED: dict[str, tuple[int | None, Any]] = {
     "DELETE /v1/sessions/{session_id}": (204, None),
     "DELETE /v1/files/{file_id}": (200, None),
     "DELETE /v1/batches/{batch_id}": (200, None),
+    "GET /v1/calibrations/{calibration_id}": (200, None),
+    "GET /v1/calibrations/{calibration_id}/diagram.svg": (200, None),
+    "DELETE /v1/calibrations/{calibration_id}": (204, None),
 }
 # Routes whose body may name a thing of ann's: bob, who names it, gets 404.
 NAMED: dict[str, Callable[[dict[str, str]], Any]] = {
@@ -66,12 +70,13 @@ NAMED: dict[str, Callable[[dict[str, str]], Any]] = {
 # Lists: bob's is empty, and knows no place behind ann's things.
 LISTS = {
     "GET /v1/jobs": "job_id", "GET /v1/sessions": "session_id", "GET /v1/files": None, "GET /v1/batches": None,
+    "GET /v1/calibrations": "calibration_id",
 }  # fmt: skip
 # What is the caller's own, or everybody's, whoever calls.
 OTHERS = {
     "PUT /v1/images/{sha256}": "makes the picture the caller's own too",
     "POST /v1/sessions": "makes one",
-    "POST /v1/calibrations": "keeps nothing: what is sent is fitted and given back",
+    "POST /v1/calibrations": "makes one",
     "POST /v1/files": "makes one",
     "GET /v1/webhooks/secret": "differs by key: tested below",
     "GET /v1/models": "the same for all",
@@ -110,12 +115,14 @@ def made(http: TestClient, redis_client: redis.Redis) -> dict[str, str]:
     session_id = http.post("/v1/sessions", headers=ann).json()["id"]
     turn = http.post(f"/v1/sessions/{session_id}/turns", json={"text": "Look."}, headers={**ann, **wait}).json()
     assert turn["status"] == "succeeded"
+    fitted = http.post("/v1/calibrations", json={"labels": labels(60)}, headers=ann)
+    assert fitted.status_code == 201
     caller = Caller(http, "ann")
     batch = caller.run(jsonl(line("a")))
     assert batch["status"] == "completed"
     return {
         "job_id": job["id"], "session_id": session_id, "file_id": batch["input_file_id"], "batch_id": batch["id"],
-        "sha256": SHA, "output_file_id": batch["output_file_id"],
+        "sha256": SHA, "output_file_id": batch["output_file_id"], "calibration_id": fitted.json()["id"],
     }  # fmt: skip
 
 
@@ -155,6 +162,21 @@ def test_a_stranger_cannot_name_it(http: TestClient, made: dict[str, str]) -> No
         theirs = call(http, route, made, "bob", body(made))
         assert theirs.status_code == 404, (route, theirs.text)
         assert call(http, route, made, "ann", body(made)).status_code in (200, 202), route
+
+
+def test_a_stranger_cannot_ask_under_a_calibration(http: TestClient, made: dict[str, str]) -> None:
+    """Wherever one can be named; word for word what is said of one that nobody made."""
+    nothing = never_made(made)
+    asks: dict[str, Any] = {"/v1/jobs": ASK, "/v1/systemone": ASK, "/v1/decisions": {"input": "photo", **DECISION}}
+    for who, status in (("bob", 404), ("ann", 202)):
+        session = http.post("/v1/sessions", headers=bearer(who)).json()["id"]
+        headers = {**bearer(who), "prefer": "respond-async"}
+        for path, body in {**asks, f"/v1/sessions/{session}/turns": ASK}.items():
+            found = http.post(path, json={**body, "calibration": made["calibration_id"]}, headers=headers)
+            assert found.status_code == status, (path, found.text)
+            if who == "bob":
+                other = http.post(path, json={**body, "calibration": nothing["calibration_id"]}, headers=headers)
+                assert said(found, made) == said(other, nothing), path
 
 
 def test_a_stranger_s_lists_are_empty(http: TestClient, made: dict[str, str]) -> None:

@@ -27,6 +27,8 @@ NATIVE = {
     "malformed": 400,
     "unknown_job": 404,
     "in_progress": 409,
+    "unknown_calibration": 404,
+    "calibrations_full": 409,
     "job_gone": 410,
     "body_too_large": 413,
     "image_too_large": 413,

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ class BatchDesk:
         if before is not None:
             return before
         async with self._freed(owner, key):
+            new = await self._calibrated(owner, new)
             head, source = await asyncio.to_thread(self._head, owner, new, batch_id)
             found = await asyncio.to_thread(self.batches.create, head, source)
         self.keeper.hurry()
@@ -107,6 +109,7 @@ class BatchDesk:
 
     async def dry_run(self, owner: str, new: NewBatch) -> dict[str, Any]:
         """What the batch would take; nothing of it stays."""
+        new = await self._calibrated(owner, new)
         head, source = await asyncio.to_thread(self._head, owner, new, f"batch_{new_hex()}")
 
         def link(directory: Path) -> None:
@@ -127,6 +130,14 @@ class BatchDesk:
             row_s,
             link,
         )
+
+    async def _calibrated(self, owner: str, new: NewBatch) -> NewBatch:
+        """With the calibration that its template names in its place. Raises UnknownCalibration."""
+        name = new.template.get("calibration")
+        if not isinstance(name, str):
+            return new
+        own = await self._parts.dispatcher.calibration(owner, name, ("request", "calibration"))
+        return replace(new, template={**new.template, "calibration": own.to_content()})
 
     async def retry_failed(self, owner: str, batch_id: str, key: str | None = None) -> Batch:
         """Begin another batch, of the rows that this one did not answer. `key`: as for `create`."""

@@ -1,0 +1,140 @@
+"""Calibrations as Redis keeps them: each belongs to an API key, and lives as long after its last use as the TTL says.
+
+The id is the content's (`Recalibration.id`), so what an id means never changes: an answer that names one was corrected
+by exactly that, whether the request sent it whole, named it here, or named it before it was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, cast
+
+import redis.asyncio
+
+from photocall import keys
+from photocall.errors import CalibrationsFull, CodedError, StoreFull, UnknownCalibration
+from photocall.images import MEMORY_SHARE
+from photocall.recalibration import MAX_ID_CHARS, Recalibration, parse_recalibration
+from photocall.scripts import Argument, Call, run_async
+from photocall.wire import pack, unpack
+
+By: TypeAlias = Literal["question", "type"]
+MAX_BYTES = 1 << 20  # of one, as it is stored
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCalibration:
+    """A calibration and how it came about. Times are seconds since the epoch."""
+
+    calibration: Recalibration
+    created_at: float
+    by: By
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    reports: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by question or type; not in lists
+    expires_in_s: float = 0.0  # filled in by whoever reads it from Redis
+
+
+class AsyncCalibrations:
+    """Calibrations for the gateway. To every owner those of others are as what never was."""
+
+    def __init__(self, client: redis.asyncio.Redis, ttl_s: int, limit: int, memory_share: float = MEMORY_SHARE) -> None:
+        """`limit`: how many an owner may have."""
+        self._redis = client
+        self._ttl_s = ttl_s
+        self._limit = limit
+        self._share = memory_share
+
+    async def store(self, owner: str, stored: StoredCalibration) -> None:
+        """Keep one. Raises CalibrationsFull, StoreFull, or CodedError `body_too_large`."""
+        told = {"created_at": stored.created_at, "by": stored.by, "metadata": dict(stored.metadata)}
+        fields: dict[str, bytes] = {
+            "applied": pack(stored.calibration.to_content()),
+            "told": pack(told),
+            "reports": pack(stored.reports),
+        }
+        size = sum(map(len, fields.values()))
+        if size > MAX_BYTES:
+            msg = f"A stored calibration has at most {MAX_BYTES} bytes, this one {size}"
+            raise CodedError("body_too_large", msg, bytes=size, limit=MAX_BYTES)
+        name = stored.calibration.id
+        args: tuple[Argument, ...] = (
+            name,
+            repr(stored.created_at),
+            self._ttl_s,
+            self._limit,
+            keys.calibration(owner, ""),
+            self._share,
+            *(part for pair in fields.items() for part in pair),
+        )
+
+        def parse(found: list[Any]) -> None:
+            if found[0] == b"full":
+                raise CalibrationsFull(int(found[1]), self._limit)
+            if found[0] == b"memory":
+                raise StoreFull(int(found[1]), int(found[2]))
+
+        places = (keys.calibration(owner, name), keys.calibrations(owner))
+        await run_async(self._redis, Call("store_calibration", places, args, parse, job=False))
+
+    async def use(self, owner: str, name: str) -> Recalibration:
+        """What a request that names it is answered with; its time to live begins anew. Raises UnknownCalibration."""
+        places = (keys.calibration(owner, name[:MAX_ID_CHARS]), keys.calibrations(owner))
+        found = await run_async(self._redis, Call("use_calibration", places, (self._ttl_s,), _content, job=False))
+        own = None if found is None else parse_recalibration(found)
+        if own is None:
+            raise UnknownCalibration(name)
+        return own
+
+    async def get(self, owner: str, name: str) -> StoredCalibration:
+        """One with its reports. Raises UnknownCalibration."""
+        (found,) = await self._read(owner, [name], reports=True)
+        if found is None:
+            raise UnknownCalibration(name[:MAX_ID_CHARS])
+        return found
+
+    async def of_owner(self, owner: str, after: str | None, limit: int) -> list[StoredCalibration]:
+        """The owner's, newest first, behind `after`; without their reports.
+
+        Raises UnknownCalibration for an `after` that is not among them.
+        """
+        listed = await cast(Any, self._redis.zrevrange(keys.calibrations(owner), 0, -1))
+        names = [raw.decode() for raw in listed]
+        if after is not None:
+            if after not in names:
+                raise UnknownCalibration(after[:MAX_ID_CHARS])
+            names = names[names.index(after) + 1 :]
+        return [one for one in await self._read(owner, names) if one is not None][:limit]
+
+    async def delete(self, owner: str, name: str) -> None:
+        """Forget one; jobs that were accepted with it keep it. Raises UnknownCalibration."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.delete(keys.calibration(owner, name[:MAX_ID_CHARS]))
+            pipe.zrem(keys.calibrations(owner), name)
+            deleted, _ = await pipe.execute()
+        if not deleted:
+            raise UnknownCalibration(name[:MAX_ID_CHARS])
+
+    async def _read(self, owner: str, names: list[str], reports: bool = False) -> list[StoredCalibration | None]:
+        """Each as it is stored; None for one that is gone."""
+        fields = ["applied", "told", "reports"] if reports else ["applied", "told"]
+        async with self._redis.pipeline(transaction=True) as pipe:
+            for name in names:
+                pipe.hmget(keys.calibration(owner, name[:MAX_ID_CHARS]), fields)
+                pipe.pttl(keys.calibration(owner, name[:MAX_ID_CHARS]))
+            found = await pipe.execute() if names else []
+        return [_stored(raw, ttl_ms) for raw, ttl_ms in zip(found[::2], found[1::2], strict=True)]
+
+
+def _stored(raw: list[bytes | None], ttl_ms: int) -> StoredCalibration | None:
+    applied, told, *reports = raw
+    if applied is None or told is None:
+        return None
+    own = parse_recalibration(unpack(applied))
+    assert own is not None, "what corrects nothing is not stored"
+    shown = unpack(reports[0]) if reports and reports[0] else {}
+    return StoredCalibration(calibration=own, **unpack(told), reports=shown, expires_in_s=max(0, ttl_ms) / 1000)
+
+
+def _content(found: bytes | None) -> Any:
+    return None if found is None else unpack(found)
