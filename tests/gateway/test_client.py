@@ -32,11 +32,12 @@ def photocall(address: str) -> Iterator[Client]:
 def test_ask_by_bytes_and_by_path(photocall: Client, backend: FakeBackend, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
     file.write_bytes(PNG)
-    for image in (PNG, file, SHA):
-        job = photocall.ask("photo", QUESTIONS, images={"photo": image}, timeout_s=20, metadata={"row": "1"})
-        assert job.answers == {"q": {"type": "noul", "noul": 0.875}}
+    for image in (PNG, file, str(file), SHA):
+        job = photocall.ask({"photo": image}, QUESTIONS, timeout_s=20, metadata={"row": "1"})
+        assert job["q"].fields == {"type": "noul", "noul": 0.875}
+        assert (job.answer.value, job["q"].probability) == (True, 0.875)
         assert job.fields["metadata"] == {"row": "1"}
-    assert photocall.ask("text", QUESTIONS, timeout_s=20).status == "succeeded"
+    assert photocall.ask(None, QUESTIONS, state="text", timeout_s=20).status == "succeeded"
 
 
 def test_pages_of_one_file(photocall: Client, backend: FakeBackend, tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_pages_of_one_file(photocall: Client, backend: FakeBackend, tmp_path: Pa
     sent: list[httpx.Request] = []
     photocall._http.event_hooks = {"request": [sent.append]}
     images: dict[str, Image] = {"one": file, "two": Picture(file, page=2, dpi=200), "small": Picture(PNG, budget=70)}
-    assert photocall.ask("one two small", QUESTIONS, images=images, timeout_s=20).status == "succeeded"
+    assert photocall.ask(images, QUESTIONS, state="one two small", timeout_s=20).status == "succeeded"
     assert [request.method for request in sent[:3]] == ["HEAD", "PUT", "POST"], "the file goes once"
     named = {"type": "image", "sha256": SHA}
     assert json.loads(sent[2].content)["assets"] == {
@@ -59,7 +60,7 @@ def test_a_picture_is_uploaded_once(photocall: Client, backend: FakeBackend, red
     sent: list[tuple[str, str]] = []
     photocall._http.event_hooks = {"request": [lambda request: sent.append((request.method, request.url.path))]}
     for state in ("photo one", "photo two"):
-        photocall.submit(state, QUESTIONS, images={"photo": PNG})
+        photocall.submit({"photo": PNG}, QUESTIONS, state=state)
     picture = f"/v1/images/{SHA}"
     assert sent == [("HEAD", picture), ("PUT", picture), ("POST", "/v1/jobs"), ("HEAD", picture), ("POST", "/v1/jobs")]
 
@@ -75,17 +76,17 @@ def test_a_picture_that_is_forgotten_meanwhile_is_sent_again(
             forgotten.append(redis_client.delete(keys.image(SHA)))
 
     photocall._http.event_hooks = {"request": [forget]}
-    assert photocall.ask("photo", QUESTIONS, images={"photo": PNG}, timeout_s=20).answers
+    assert photocall.ask({"photo": PNG}, QUESTIONS, timeout_s=20).answers
     assert forgotten == [1]
 
 
 def test_a_job_that_fails(photocall: Client, backend: FakeBackend) -> None:
     backend.respond = lambda ask, record: Refused("unanswerable", "no such thing", {"question": "q"})
     with pytest.raises(JobFailed) as failed:
-        photocall.ask("text", QUESTIONS, timeout_s=20)
+        photocall.ask(None, QUESTIONS, state="text", timeout_s=20)
     assert (failed.value.code, failed.value.error["question"]) == ("unanswerable", "q")
     assert "no such thing" in str(failed.value)
-    job = photocall.submit("text again", QUESTIONS)
+    job = photocall.submit(None, QUESTIONS, state="text again")
     ended = photocall.wait(job.id, timeout_s=20)
     assert (ended.status, photocall.get(job.id).status) == ("failed", "failed")
     with pytest.raises(JobFailed):
@@ -94,7 +95,7 @@ def test_a_job_that_fails(photocall: Client, backend: FakeBackend) -> None:
 
 def test_a_request_that_is_refused(photocall: Client) -> None:
     with pytest.raises(RequestRefused) as refused:
-        photocall.submit("text", {"q": {"type": "noul"}})
+        photocall.submit(None, {"q": {"type": "noul"}}, state="text")
     assert (refused.value.status, refused.value.code) == (422, "invalid_field")
     assert refused.value.problem["loc"][:2] == ["questions", "q"]
     with pytest.raises(RequestRefused) as unknown:
@@ -105,13 +106,13 @@ def test_a_request_that_is_refused(photocall: Client) -> None:
 def test_not_answered_in_time(photocall: Client, backend: FakeBackend) -> None:
     backend.hold.set()
     with pytest.raises(NotAnswered) as late:
-        photocall.ask("text", QUESTIONS, timeout_s=0.3)
+        photocall.ask(None, QUESTIONS, state="text", timeout_s=0.3)
     backend.hold.clear()
     assert photocall.wait(late.value.job_id, timeout_s=20).status == "succeeded"
 
 
 def test_the_same_key_is_the_same_job(photocall: Client, backend: FakeBackend) -> None:
-    one, two = (photocall.submit("text", QUESTIONS, idempotency_key="k") for _ in range(2))
+    one, two = (photocall.submit(None, QUESTIONS, state="text", idempotency_key="k") for _ in range(2))
     assert one.id == two.id
 
 
@@ -119,9 +120,9 @@ def test_async(address: str, backend: FakeBackend) -> None:
     async def both() -> list[str]:
         async with AsyncClient(address) as photocall:
             jobs = await asyncio.gather(
-                *(photocall.ask(f"photo {i}", QUESTIONS, images={"photo": PNG}, timeout_s=20) for i in range(3))
+                *(photocall.ask({"photo": PNG}, QUESTIONS, state=f"photo {i}", timeout_s=20) for i in range(3))
             )
-            first = await photocall.submit("text", QUESTIONS)
+            first = await photocall.submit(None, QUESTIONS, state="text")
             assert (await photocall.wait(first.id, timeout_s=20)).id == (await photocall.get(first.id)).id == first.id
             return [job.status for job in jobs]
 
@@ -166,7 +167,7 @@ def test_retry_after_is_honoured(pauses: list[float]) -> None:
     client, script = scripted(
         full, httpx.Response(503, headers={"retry-after": "7"}), httpx.ConnectError("x"), accepted()
     )
-    assert client.submit("s", QUESTIONS).id == "job_1"
+    assert client.submit(None, QUESTIONS, state="s").id == "job_1"
     assert pauses == [2.5, 7.0, 2.0]
     keys_sent = {request.headers["idempotency-key"] for request in script.requests}
     assert len(keys_sent) == 1, "a repeat must be the same job"
@@ -178,7 +179,7 @@ def test_retry_after_is_honoured(pauses: list[float]) -> None:
 def test_what_does_not_help_is_not_repeated(pauses: list[float], status: int) -> None:
     client, _ = scripted(httpx.Response(status, text="<html>"))
     with pytest.raises(RequestRefused) as refused:
-        client.submit("s", QUESTIONS)
+        client.submit(None, QUESTIONS, state="s")
     assert (refused.value.status, refused.value.code, pauses) == (status, "", [])
 
 
@@ -187,14 +188,14 @@ def test_a_pause_of_more_than_a_minute_is_told_instead_of_made(pauses: list[floa
     limited = httpx.Response(429, json={"code": "rate_limited"}, headers={"retry-after": "1800"})
     client, _ = scripted(limited)
     with pytest.raises(RequestRefused) as refused:
-        client.submit("s", QUESTIONS)
+        client.submit(None, QUESTIONS, state="s")
     assert (refused.value.code, refused.value.retry_after_s, pauses) == ("rate_limited", 1800.0, [])
 
 
 def test_it_gives_up_in_the_end(pauses: list[float]) -> None:
     client, _ = scripted(*[httpx.Response(503, json={"code": "draining", "detail": "leaving"})] * 5)
     with pytest.raises(RequestRefused, match="503 draining: leaving"):
-        client.submit("s", QUESTIONS)
+        client.submit(None, QUESTIONS, state="s")
     assert pauses == [0.5, 1.0, 2.0, 4.0]
 
 
@@ -203,7 +204,7 @@ def test_a_server_that_forgets_at_once_is_not_argued_with(pauses: list[float]) -
     stored, head = httpx.Response(200, json={}), httpx.Response(200)
     client, script = scripted(head, expired, stored, expired, stored, expired)
     with pytest.raises(RequestRefused) as refused:
-        client.submit("photo", QUESTIONS, images={"photo": PNG})
+        client.submit({"photo": PNG}, QUESTIONS)
     assert refused.value.code == "image_expired"
     assert script.answers == []
 
@@ -212,13 +213,13 @@ def test_somebody_elses_hash_is_not_sent(pauses: list[float]) -> None:
     """A picture named by hash only cannot be uploaded again: the error is the caller's."""
     client, script = scripted(httpx.Response(404, json={"code": "image_expired", "sha256": SHA}))
     with pytest.raises(RequestRefused):
-        client.submit("photo", QUESTIONS, images={"photo": SHA})
+        client.submit({"photo": SHA}, QUESTIONS)
     assert len(script.requests) == 1
 
 
 def test_a_url_stands_in_the_body(pauses: list[float]) -> None:
     client, script = scripted(accepted())
-    client.submit("photo", QUESTIONS, images={"photo": "https://photos.example/x"}, priority="batch", deadline_s=None)
+    client.submit({"photo": "https://photos.example/x"}, QUESTIONS, priority="batch", deadline_s=None)
     body: dict[str, Any] = json.loads(script.requests[0].content)
     assert body["assets"] == {"photo": {"type": "image", "url": "https://photos.example/x"}}
     assert body["priority"] == "batch"

@@ -14,11 +14,14 @@ import httpx
 import pytest
 
 from photocall.asks import Ask
-from photocall.client import AsyncClient, Batch, Client, NotAnswered, RequestRefused
+from photocall.client import AsyncClient, Batch, Client, JobFailed, NotAnswered, NotFound, RequestRefused
 from photocall.client import batch_flows as flows
 from photocall.client.flows import Call, call
 from photocall.jobs import JobRecord, Outcome, Refused
+from photocall.settings import GatewaySettings
+from tests.gateway.conftest import served
 from tests.gateway.fake_backend import FakeBackend, answered
+from tests.gateway.key_helper import keyed
 
 PNG = b"\x89PNG\r\n\x1a\n"
 QUESTIONS = {"full": {"type": "noul", "instructions": "Is it full?"}}
@@ -52,6 +55,7 @@ def test_requests_are_answered_and_deleted(photocall: Client, backend: FakeBacke
     assert rows[0].error is None
     assert rows[0].body is not None
     assert rows[0].body["answers"]["full"] == {"type": "noul", "noul": 0.875}
+    assert (rows[0].ok, rows[0]["full"].probability, rows[0].problem) == (True, 0.875, None)
     photocall.batches.delete(batch.id)
     with pytest.raises(RequestRefused, match="No such Batch") as refused:
         photocall.batches.get(batch.id)
@@ -112,6 +116,10 @@ def test_failed_rows_say_why_and_are_run_again(photocall: Client, backend: FakeB
     [failed] = photocall.batches.results(batch.id, failed=True)
     assert (failed.custom_id, failed.line["response"]["status_code"]) == ("row-1", 500)
     assert failed.body is not None
+    assert failed.problem is not None
+    assert (failed.ok, failed.problem["message"]) == (False, "a stumble")
+    with pytest.raises(JobFailed, match="job row-1 failed: a stumble"):
+        _ = failed["full"]
     backend.respond = answered
     again = photocall.batches.wait(photocall.batches.retry_failed(batch.id).id, timeout_s=30)
     assert again.fields["retry_of"] == batch.id
@@ -158,6 +166,22 @@ def test_the_same_source_under_one_key_is_one_file_and_one_batch(photocall: Clie
     with pytest.raises(RequestRefused) as other:
         photocall.batches.create(requests(3), idempotency_key="night")
     assert other.value.code == "idempotency_mismatch"
+
+
+def test_under_an_api_key(settings: GatewaySettings, backend: FakeBackend, tmp_path: Path) -> None:
+    """Of a folder, twice under one key of one's own: one upload and one batch, and nobody else's."""
+    (tmp_path / "parcels").mkdir()
+    (tmp_path / "parcels" / "a.png").write_bytes(PNG)
+    both = keyed(settings, ann="ask,batch", bob="ask,batch")
+    with served(both) as address, Client(address, "ann") as ann, Client(address, "bob") as bob:
+        first, again = (ann.batches.create(tmp_path / "parcels", PARCEL, idempotency_key="k") for _ in range(2))
+        assert (first.id, first.fields["input_file_id"]) == (again.id, again.fields["input_file_id"])
+        assert ann.batches.wait(first.id, timeout_s=30).status == "completed"
+        assert [row["full"].yes for row in ann.batches.results(first.id)] == [True]
+        other = bob.batches.create(tmp_path / "parcels", PARCEL, idempotency_key="k")
+        assert [batch.id for batch in bob.batches.list()] == [other.id] != [first.id]
+        with pytest.raises(NotFound):
+            bob.batches.get(first.id)
 
 
 class Deaf(httpx.HTTPTransport):

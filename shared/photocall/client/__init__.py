@@ -1,29 +1,92 @@
 """The Python client: `Client` and `AsyncClient`, for jobs, batches and their answers. Needs the extra `client` (httpx).
 
-    with Client("http://127.0.0.1:8080") as photocall:
-        job = photocall.ask("photo", {"damaged": {"type": "noul", "instructions": "Is it damaged?"}},
-                            images={"photo": Path("parcel.jpg")})
-        print(job.answers["damaged"]["noul"])
+    import photocall
+
+    with photocall.Client() as client:
+        job = client.ask("parcel.jpg", {
+            "damaged": photocall.yes_no("Is the parcel damaged?"),
+            "label": photocall.choice("Which label is on it?", ["fragile", "this side up", "none"]),
+        })
+        print(job["damaged"].probability, job["label"].choice)
 
 A picture is uploaded once, under the hash of its bytes, and again by itself when the server has forgotten it.
 """
 
+from photocall.client.answer import Alternative, Answer, Box
+from photocall.client.answers import (
+    Answers,
+    BoxAnswer,
+    ChoiceAnswer,
+    NotAsked,
+    NumberAnswer,
+    Refused,
+    ScoreAnswer,
+    TextAnswer,
+    YesNoAnswer,
+)
 from photocall.client.async_client import AsyncClient
 from photocall.client.batch_flows import Batch, Row
-from photocall.client.errors import ClientError, JobFailed, NotAnswered, RequestRefused
-from photocall.client.flows import Image, Job, Picture
+from photocall.client.errors import (
+    AccessRefused,
+    Busy,
+    ClientError,
+    InvalidRequest,
+    JobFailed,
+    MissingPackage,
+    NoAnswer,
+    NotAnswered,
+    NotFound,
+    RequestRefused,
+    Unreachable,
+)
+from photocall.client.event_stream import Event
+from photocall.client.pictures import Image, Images, Picture
+from photocall.client.questions import Question, Questions, box, choice, number, score, text, yes_no
+from photocall.client.shorthand import question_of, questions_of
+from photocall.client.shown import Job
 from photocall.client.sync_client import Client
 
 __all__ = [
+    "AccessRefused",
+    "Alternative",
+    "Answer",
+    "Answers",
     "AsyncClient",
     "Batch",
+    "Box",
+    "BoxAnswer",
+    "Busy",
+    "ChoiceAnswer",
     "Client",
     "ClientError",
+    "Event",
     "Image",
+    "Images",
+    "InvalidRequest",
     "Job",
     "JobFailed",
+    "MissingPackage",
+    "NoAnswer",
     "NotAnswered",
+    "NotAsked",
+    "NotFound",
+    "NumberAnswer",
     "Picture",
+    "Question",
+    "Questions",
+    "Refused",
     "RequestRefused",
     "Row",
+    "ScoreAnswer",
+    "TextAnswer",
+    "Unreachable",
+    "YesNoAnswer",
+    "box",
+    "choice",
+    "number",
+    "question_of",
+    "questions_of",
+    "score",
+    "text",
+    "yes_no",
 ]

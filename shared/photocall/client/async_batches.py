@@ -36,6 +36,10 @@ class AsyncBatches:
         finally:
             await asyncio.to_thread(packing.__exit__, None, None, None)
 
+    async def list(self, *, after: str | None = None, limit: int = 20) -> list[Batch]:
+        """One's own batches, newest first; `after`: behind the one with this id."""
+        return await self._run(flows.batches(after, limit))
+
     async def get(self, batch_id: str) -> Batch:
         """See Batches.get."""
         return await self._run(flows.get(batch_id))

@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from photocall.client.errors import NotAnswered, RequestRefused
-from photocall.client.flows import Call, Flow, Pause, Shown, call
+from photocall.client.answer import Answer
+from photocall.client.answers import Answers
+from photocall.client.errors import JobFailed, NotAnswered, RequestRefused, problem_of
+from photocall.client.flows import Call, Flow, Pause, call, listed
+from photocall.client.shown import Shown
 
 UPLOAD_READ_S = 600.0  # a large file is put on the server's disk before it answers
 FIRST_LOOK_S, LAST_LOOK_S = 0.1, 5.0
 PAGE_LINES = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Batch(Shown):
     """A batch object, as the server shows it."""
 
@@ -42,6 +45,33 @@ class Row:
         return str(self.line["custom_id"])
 
     @property
+    def ok(self) -> bool:
+        """It was answered."""
+        return self.error is None and (self.line["response"] or {}).get("status_code", 0) < 400
+
+    @property
+    def answers(self) -> Answers:
+        """The answers by question. Raises JobFailed for a row without any."""
+        body = self.body or {}
+        answers = (body.get("result") or body).get("answers") if self.ok else None
+        if answers is None:
+            raise JobFailed({"id": self.custom_id, "status": "failed", "error": self.problem})
+        return Answers(answers)
+
+    def __getitem__(self, question: str) -> Answer:
+        return self.answers[question]
+
+    @property
+    def problem(self) -> dict[str, Any] | None:
+        """Why there is no answer: `code` and `message`; None where there is one."""
+        if self.ok:
+            return None
+        if self.error is not None:
+            return self.error
+        found = problem_of(self.body)
+        return {**found, "message": found.get("detail")}
+
+    @property
     def body(self) -> dict[str, Any] | None:
         """What the route answered; None for a row that was not run, whose `error` says why."""
         response = self.line["response"]
@@ -61,6 +91,11 @@ def create(file: Path, endpoint: str, request: Mapping[str, Any] | None, fields:
     body |= {name: value for name, value in fields.items() if value is not None and name != "idempotency_key"}
     body |= {} if request is None else {"request": dict(request)}
     return Batch((yield from call(Call("POST", "/v1/batches", body, headers=headers))).body)
+
+
+def batches(after: str | None, limit: int) -> Flow[list[Batch]]:
+    """The caller's batches, newest first."""
+    return [Batch(each) for each in (yield from listed("/v1/batches", after=after, limit=limit))]
 
 
 def get(batch_id: str) -> Flow[Batch]:
@@ -104,8 +139,8 @@ def cancel(batch_id: str) -> Flow[Batch]:
     """End it early. One that a try without an answer has ended is given as it is."""
     try:
         return Batch((yield from call(Call("POST", f"/v1/batches/{batch_id}/cancel"))).body)
-    except RequestRefused as refused:
-        if not (refused.repeated and refused.code == "batch_state"):
+    except RequestRefused as error:
+        if not (error.repeated and error.code == "batch_state"):
             raise
     return (yield from get(batch_id))
 
@@ -120,6 +155,6 @@ def delete(batch_id: str) -> Flow[None]:
     """Take it away. One that a try without an answer has taken away is gone, as was wanted."""
     try:
         yield from call(Call("DELETE", f"/v1/batches/{batch_id}"))
-    except RequestRefused as refused:
-        if not (refused.repeated and refused.code == "unknown_batch"):
+    except RequestRefused as error:
+        if not (error.repeated and error.code == "unknown_batch"):
             raise

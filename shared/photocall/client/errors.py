@@ -1,4 +1,17 @@
-"""What can go wrong in a call, for a program: each error carries the document that the server gave."""
+"""What can go wrong in a call, for a program: one tree of exceptions, each with the server's code and message.
+
+ClientError                    any failure of the client; `code` and `message`
+├── RequestRefused             the server refused a call; `status`, `problem`, `loc`, `retry_after_s`
+│   ├── InvalidRequest         there is a fault in the request: 400, 413, 415, 422 (and 431)
+│   ├── AccessRefused          the key: 401, 403 (and 421, the name that the server was called by)
+│   ├── NotFound               no such thing, or it is gone: 404, 410
+│   ├── Busy                   not now: 408, 429, 503, 507, ...; it was tried again before
+│   └── Unreachable            no answer came; it was tried again before
+├── JobFailed                  a job ended without answers; `error`, `job`
+├── NotAnswered                still running when the time was over; `job_id` (a TimeoutError, too)
+├── NoAnswer                   a question has no such answer; `answer` (an AttributeError, too)
+└── MissingPackage             a package that is needed is not installed (an ImportError, too)
+"""
 
 from __future__ import annotations
 
@@ -8,6 +21,16 @@ from typing import Any
 
 class ClientError(Exception):
     """Any failure of the client."""
+
+    @property
+    def code(self) -> str:
+        """A code of the server's error table; empty where the server said nothing."""
+        return ""
+
+    @property
+    def message(self) -> str:
+        """What it is, for a person."""
+        return str(self)
 
 
 class RequestRefused(ClientError):
@@ -21,7 +44,10 @@ class RequestRefused(ClientError):
     def __init__(
         self, status: int, problem: Mapping[str, Any], repeated: bool = False, retry_after_s: float | None = None
     ) -> None:
-        super().__init__(f"{status} {problem.get('code', '')}: {problem.get('detail', 'no reason given')}")
+        where = ".".join(str(part) for part in problem.get("loc") or ())
+        shown = [str(part) for part in (status or "", problem.get("code", "")) if part]
+        told = f"{problem.get('detail') or 'no reason given'}" + (f" (at {where})" if where else "")
+        super().__init__(f"{' '.join(shown)}: {told}" if shown else told)
         self.status = status
         self.problem = dict(problem)
         self.repeated = repeated
@@ -29,8 +55,67 @@ class RequestRefused(ClientError):
 
     @property
     def code(self) -> str:
-        """A code of the server's error table; empty when the answer was not one of ours."""
         return str(self.problem.get("code", ""))
+
+    @property
+    def message(self) -> str:
+        return str(self.problem.get("detail") or self)
+
+    @property
+    def loc(self) -> tuple[str | int, ...]:
+        """Where in the request the fault is; empty where the server did not say."""
+        return tuple(self.problem.get("loc") or ())
+
+
+class InvalidRequest(RequestRefused):
+    """There is a fault in the request: the same one is refused again."""
+
+
+class AccessRefused(RequestRefused):
+    """The key is missing, unknown, or not for this."""
+
+
+class NotFound(RequestRefused):
+    """There is no such thing, or it is gone."""
+
+
+class Busy(RequestRefused):
+    """Not now. The call was made again, as often as made sense."""
+
+
+class Unreachable(RequestRefused):
+    """No answer came. The call was made again, as often as made sense; `status` is 0."""
+
+
+_BY_STATUS: dict[int, type[RequestRefused]] = {
+    0: Unreachable,
+    **dict.fromkeys((400, 413, 415, 422, 431), InvalidRequest),
+    **dict.fromkeys((401, 403, 421), AccessRefused),
+    **dict.fromkeys((404, 410), NotFound),
+    **dict.fromkeys((408, 429, 502, 503, 504, 507, 529), Busy),
+}
+
+
+def refused(
+    status: int, problem: Mapping[str, Any], repeated: bool = False, retry_after_s: float | None = None
+) -> RequestRefused:
+    """The exception for a refusal with this status."""
+    return _BY_STATUS.get(status, RequestRefused)(status, problem, repeated, retry_after_s)
+
+
+def problem_of(body: Any) -> dict[str, Any]:
+    """An error body of any of the server's shapes as a problem document: `detail`, and `code` where there is one."""
+    if not isinstance(body, Mapping):
+        return {"detail": "not an answer of photocall"}
+    error, detail = body.get("error"), body.get("detail")
+    if isinstance(error, Mapping):  # OpenAI's, on the routes of files and batches; and of a job that failed
+        return {**error, "detail": error.get("message")}
+    if isinstance(detail, Mapping):  # System One's
+        return {"code": detail.get("error_type"), **detail, "detail": detail.get("message")}
+    if isinstance(detail, list) and detail and isinstance(detail[0], Mapping):
+        first = detail[0]
+        return {"code": "invalid_field", "loc": list(first.get("loc") or ())[1:], "detail": first.get("msg")}
+    return dict(body)
 
 
 class JobFailed(ClientError):
@@ -38,19 +123,59 @@ class JobFailed(ClientError):
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         error = job.get("error") or {}
-        super().__init__(f"job {job.get('id')} {job.get('status')}: {error.get('message', '')}")
+        status = job.get("status")
+        told = (
+            error.get("message")
+            or error.get("detail")
+            or ("it has not ended" if status in _LIVE else "it has no answers")
+        )
+        super().__init__(f"job {job.get('id')} {status}: {told}")
         self.job = dict(job)
         self.error: dict[str, Any] = dict(error)
 
     @property
     def code(self) -> str:
-        """A code of the server's error table."""
         return str(self.error.get("code", ""))
 
+    @property
+    def message(self) -> str:
+        return str(self.error.get("message") or self)
 
-class NotAnswered(ClientError):
+
+_LIVE = ("queued", "preparing", "running", "cancelling")
+
+
+class NotAnswered(ClientError, TimeoutError):
     """The job or batch was still running when the time was over. It goes on; `job_id` finds it."""
 
     def __init__(self, job_id: str, waited_s: float) -> None:
         super().__init__(f"{job_id} has not ended within {waited_s:g} s")
         self.job_id = job_id
+
+
+class NoAnswer(ClientError, AttributeError):
+    """A question was not answered with what was read of its answer: it was refused, not asked, or is of another type.
+
+    `answer` is the answer as the server gave it.
+    """
+
+    def __init__(self, question: str, answer: Mapping[str, Any], wanted: str) -> None:
+        kind = str(answer.get("type", ""))
+        said = {"refusal": "was refused", "not_asked": "was not asked"}.get(kind)
+        why = f" ({answer.get('message')})" if answer.get("message") else ""
+        told = f"{said}{why}: there is no" if said else f"has an answer of type {kind}, without"
+        super().__init__(f"{question!r} {told} `{wanted}`")
+        self.question = question
+        self.answer = dict(answer)
+
+    @property
+    def code(self) -> str:
+        return str(self.answer.get("code", ""))
+
+
+class MissingPackage(ClientError, ImportError):
+    """A package that only some people need is not installed; `package` is what to install."""
+
+    def __init__(self, package: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install {package}")
+        self.package = package

@@ -5,46 +5,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlencode
 
-from photocall.client.errors import JobFailed, NotAnswered, RequestRefused
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture and how it is to be shown; None: as the server is set up. docs/images.md says what the fields mean."""
-
-    image: bytes | Path | str
-    page: int | None = None
-    frame: int | None = None
-    dpi: int | None = None
-    background: str | None = None
-    budget: int | Literal["auto"] | None = None
-
-    def fields(self) -> dict[str, Any]:
-        """Those that stand beside the picture in a request."""
-        told: dict[str, Any] = {"page": self.page, "frame": self.frame, "dpi": self.dpi}
-        told |= {"background": self.background, "budget": self.budget}
-        return {name: value for name, value in told.items() if value is not None}
-
-
-Image: TypeAlias = bytes | Path | str | Picture
-"""Bytes, a path, or a text: the hash of a picture that is stored, or a URL where the server fetches these; or how one
-of these is to be shown."""
+from photocall.client.errors import JobFailed, NotAnswered, RequestRefused, problem_of, refused
+from photocall.client.pictures import Images, by_name
+from photocall.client.questions import Questions
+from photocall.client.request import body_of
+from photocall.client.shown import Job
 
 T = TypeVar("T")
 MAX_TRIES = 5
 MAX_UPLOADS = 2  # of one picture in one call: a server that forgets at once is not argued with
 POLL_S = 20.0  # one long poll; proxies cut longer ones
+WATCHED_POLL_S = 1.0  # where somebody looks on
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 20.0
 LONGEST_PAUSE_S = 60.0  # that a server may ask for: who is sent away for longer is told so instead
-_AGAIN = frozenset({408, 429, 502, 503, 504, 507, 529})
+AGAIN = frozenset({408, 429, 502, 503, 504, 507, 529})
 _UNHEARD = frozenset({0, 502, 504})  # the server may have done what was asked; the others say that it has not
 
 
@@ -70,7 +52,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. Status 0: nothing did, and nothing is known of what the server has taken.
+    """What came back. Status 0: nothing did, and nothing is known of what the server has taken; `body` says why.
 
     `body` is its JSON, `content` its bytes where it is something else.
     """
@@ -82,40 +64,8 @@ class Reply:
 
 
 Flow: TypeAlias = Generator[Call | Pause, Reply | None, T]
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """An object as the server shows it; `ENDS` are the states that it ends in."""
-
-    ENDS: ClassVar[tuple[str, ...]]
-    fields: Mapping[str, Any]
-
-    @property
-    def id(self) -> str:
-        return str(self.fields["id"])
-
-    @property
-    def status(self) -> str:
-        return str(self.fields["status"])
-
-    @property
-    def ended(self) -> bool:
-        return self.status in self.ENDS
-
-
-@dataclass(frozen=True, slots=True)
-class Job(Shown):
-    """A job object, as the server shows it."""
-
-    ENDS: ClassVar[tuple[str, ...]] = ("succeeded", "failed", "cancelled", "expired")
-
-    @property
-    def answers(self) -> dict[str, Any]:
-        """The answers by question. Raises JobFailed for a job without any."""
-        if self.status != "succeeded":
-            raise JobFailed(self.fields)
-        return dict(self.fields["result"]["answers"])
+Look: TypeAlias = Callable[[Job], object]
+"""Sees a job while it is waited for."""
 
 
 def call(made: Call) -> Flow[Reply]:
@@ -133,28 +83,22 @@ def call(made: Call) -> Flow[Reply]:
         reply = answered
         if 0 < reply.status < 400:
             return reply
-        in_progress = reply.status == 409 and _problem(reply).get("code") == "in_progress"
-        if not left or not (reply.status == 0 or reply.status in _AGAIN or in_progress):
+        in_progress = reply.status == 409 and problem(reply).get("code") == "in_progress"
+        if not left or not (reply.status == 0 or reply.status in AGAIN or in_progress):
             break
-        wanted_s = _retry_after_s(reply) or pause_s
+        wanted_s = retry_after_s(reply) or pause_s
         if wanted_s > LONGEST_PAUSE_S:
             break
         lost = lost or reply.status in _UNHEARD
         yield Pause(wanted_s)
         pause_s = min(2 * pause_s, LAST_PAUSE_S)
-    raise RequestRefused(reply.status, _problem(reply), lost, _retry_after_s(reply))
+    raise refused(reply.status, problem(reply), lost, retry_after_s(reply))
 
 
-def submit(
-    state: Any, questions: Mapping[str, Any], images: Mapping[str, Image], key: str | None, fields: Mapping[str, Any]
-) -> Flow[Job]:
+def submit(images: Images, questions: Questions, state: Any, key: str | None, fields: Mapping[str, Any]) -> Flow[Job]:
     """Accept a job: its pictures are named by hash, and sent when the server says that it does not have one."""
-    shown = {name: image if isinstance(image, Picture) else Picture(image) for name, image in images.items()}
-    data = {name: _loaded(each.image) for name, each in shown.items()}
-    known = {hashlib.sha256(image).hexdigest(): image for image in data.values() if isinstance(image, bytes)}
-    assets = {name: {**_asset(image), **shown[name].fields()} for name, image in data.items()}
-    body = {"state": state, "questions": questions, **({"assets": assets} if assets else {})}
-    body |= {name: value for name, value in fields.items() if value is not None}
+    body, pictures = body_of(images, questions, state, fields)
+    known = {picture.name: picture.data for picture in pictures if picture.data is not None}
     made = Call("POST", "/v1/jobs", body, headers={"idempotency-key": key or secrets.token_hex(16)})
     for sha256 in known:
         if not (yield from stored(sha256)):
@@ -162,10 +106,10 @@ def submit(
     uploads = dict.fromkeys(known, 0)
     while True:
         try:
-            return Job((yield from call(made)).body)
-        except RequestRefused as refused:
-            sha256 = str(refused.problem.get("sha256", ""))
-            if refused.code != "image_expired" or uploads.get(sha256, MAX_UPLOADS) >= MAX_UPLOADS:
+            return Job((yield from call(made)).body, by_name(images))
+        except RequestRefused as error:
+            sha256 = str(error.problem.get("sha256", ""))
+            if error.code != "image_expired" or uploads.get(sha256, MAX_UPLOADS) >= MAX_UPLOADS:
                 raise
             uploads[sha256] += 1
             yield from upload(sha256, known[sha256])
@@ -175,8 +119,8 @@ def stored(sha256: str) -> Flow[bool]:
     """Whether a picture is stored for this API key; then it is kept a while longer."""
     try:
         yield from call(Call("HEAD", f"/v1/images/{sha256}"))
-    except RequestRefused as refused:
-        if refused.status == 404:
+    except RequestRefused as error:
+        if error.status == 404:
             return False
         raise
     return True
@@ -187,59 +131,85 @@ def upload(sha256: str, data: bytes) -> Flow[None]:
     yield from call(Call("PUT", f"/v1/images/{sha256}", data=data, read_s=120.0))
 
 
-def get(job_id: str, wait_s: float = 0.0) -> Flow[Job]:
+def get(job: Job | str, wait_s: float = 0.0) -> Flow[Job]:
     """A job; with `wait_s`, once it has ended or the time is over."""
     headers = {"prefer": f"wait={int(wait_s)}"} if wait_s >= 1 else {}
-    return Job((yield from call(Call("GET", f"/v1/jobs/{job_id}", headers=headers, read_s=30.0 + wait_s))).body)
+    reading = Call("GET", f"/v1/jobs/{_id(job)}", headers=headers, read_s=30.0 + wait_s)
+    return Job((yield from call(reading)).body, job.images if isinstance(job, Job) else {})
 
 
-def wait(job_id: str, timeout_s: float | None) -> Flow[Job]:
-    """The job once it has ended, however. Raises NotAnswered."""
+def wait(job: Job | str, timeout_s: float | None, look: Look | None = None) -> Flow[Job]:
+    """The job once it has ended, however; `look` sees it meanwhile. Raises NotAnswered."""
     started = time.monotonic()
+    poll_s = POLL_S if look is None else WATCHED_POLL_S
     while True:
-        left_s = POLL_S if timeout_s is None else timeout_s - (time.monotonic() - started)
-        job = yield from get(job_id, min(POLL_S, max(0.0, left_s)))
-        if job.ended:
-            return job
+        left_s = poll_s if timeout_s is None else timeout_s - (time.monotonic() - started)
+        found = yield from get(job, min(poll_s, max(0.0, left_s)))
+        if look is not None:
+            look(found)
+        if found.ended:
+            return found
         if timeout_s is not None and time.monotonic() - started >= timeout_s:
-            raise NotAnswered(job_id, timeout_s)
+            raise NotAnswered(found.id, timeout_s)
         if left_s < 1:  # less than a long poll can be told
             yield Pause(min(0.1, max(0.01, left_s)))
 
 
-def ask(submitting: Flow[Job], timeout_s: float | None) -> Flow[Job]:
+def ask(submitting: Flow[Job], timeout_s: float | None, look: Look | None = None) -> Flow[Job]:
     """A job from start to end. Raises JobFailed when it ends without answers."""
     job = yield from submitting
+    if look is not None:
+        look(job)
     if not job.ended:
-        job = yield from wait(job.id, timeout_s)
-    if job.status != "succeeded":
+        job = yield from wait(job, timeout_s, look)
+    if not job.succeeded:
         raise JobFailed(job.fields)
     return job
 
 
-def _loaded(image: bytes | Path | str) -> bytes | str:
-    return image.read_bytes() if isinstance(image, Path) else image
+def cancel(job: Job | str) -> Flow[Job]:
+    """End it early; one that has ended stays as it is."""
+    found = (yield from call(Call("POST", f"/v1/jobs/{_id(job)}/cancel"))).body
+    return Job(found, job.images if isinstance(job, Job) else {})
 
 
-def _asset(image: bytes | str) -> dict[str, str]:
-    if isinstance(image, bytes):
-        return {"type": "image", "sha256": hashlib.sha256(image).hexdigest()}
-    return {"type": "image", "url" if ":" in image else "sha256": image}
+def delete(job: Job | str) -> Flow[None]:
+    """Cancel and forget it. One that a try without an answer has taken away is gone, as was wanted."""
+    try:
+        yield from call(Call("DELETE", f"/v1/jobs/{_id(job)}"))
+    except RequestRefused as error:
+        if not (error.repeated and error.status in (404, 410)):
+            raise
 
 
-def _problem(reply: Reply) -> dict[str, Any]:
-    if reply.status == 0:
-        return {"detail": "no answer"}
-    if not isinstance(reply.body, Mapping):
-        return {"detail": "not an answer of photocall"}
-    error = reply.body.get("error")
-    if isinstance(error, Mapping):  # OpenAI's shape, on the routes of files and batches
-        return {**error, "detail": error.get("message")}
-    return dict(reply.body)
+def jobs(status: str | None, after: str | None, limit: int) -> Flow[list[Job]]:
+    """The caller's jobs, newest first."""
+    return [Job(each) for each in (yield from listed("/v1/jobs", status=status, after=after, limit=limit))]
 
 
-def _retry_after_s(reply: Reply) -> float | None:
-    """`retry-after-ms` is the finer of the two."""
+def models() -> Flow[list[str]]:
+    """The names that the server's models answer to."""
+    return [str(model["id"]) for model in (yield from listed("/v1/models"))]
+
+
+def listed(path: str, **query: Any) -> Flow[list[dict[str, Any]]]:
+    """The `data` of a list."""
+    told = urlencode({name: value for name, value in query.items() if value is not None})
+    found = (yield from call(Call("GET", f"{path}?{told}" if told else path))).body["data"]
+    return list(found)
+
+
+def _id(job: Job | str) -> str:
+    return job if isinstance(job, str) else job.id
+
+
+def problem(reply: Reply) -> dict[str, Any]:
+    """Why a call was refused, as a problem document."""
+    return {"detail": reply.body or "no answer"} if reply.status == 0 else problem_of(reply.body)
+
+
+def retry_after_s(reply: Reply) -> float | None:
+    """The pause that an answer asks for; `retry-after-ms` is the finer of the two."""
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = reply.headers.get(name, "")
         if text.isdecimal():

@@ -35,6 +35,10 @@ class Batches:
         with packed(source, endpoint) as file:
             return self._run(flows.create(file, endpoint, request, fields))
 
+    def list(self, *, after: str | None = None, limit: int = 20) -> list[Batch]:
+        """One's own batches, newest first; `after`: behind the one with this id."""
+        return self._run(flows.batches(after, limit))
+
     def get(self, batch_id: str) -> Batch:
         """A batch as it is."""
         return self._run(flows.get(batch_id))

@@ -3,60 +3,124 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
 from photocall.client import flows
-from photocall.client.flows import Call, Flow, Image, Job, Pause, T
+from photocall.client.event_stream import READ_S, Event, EventStream
+from photocall.client.flows import Call, Flow, Look, Pause, T
+from photocall.client.pictures import Images
+from photocall.client.questions import Questions
+from photocall.client.shown import Job
 from photocall.client.sync_batches import Batches
-from photocall.client.transport import arguments, options, reply_of
+from photocall.client.transport import arguments, no_reply, options, reply_of
 
 
 class Client:
-    """Calls to one server, over connections that are kept. Threads may share it."""
+    """Calls to one server, over connections that are kept. Threads may share it.
 
-    def __init__(self, base_url: str, api_key: str | None = None, transport: httpx.BaseTransport | None = None) -> None:
+    Without a URL it asks `PHOTOCALL_URL` with `PHOTOCALL_API_KEY`, else a server on this machine.
+    """
+
+    def __init__(
+        self, base_url: str | None = None, api_key: str | None = None, transport: httpx.BaseTransport | None = None
+    ) -> None:
         self._http = httpx.Client(transport=transport, **options(base_url, api_key))
         self.batches = Batches(self._run)
 
+    def ask(
+        self,
+        images: Images,
+        questions: Questions,
+        *,
+        state: Any = None,
+        timeout_s: float | None = None,
+        idempotency_key: str | None = None,
+        on_progress: Look | None = None,
+        **fields: Any,
+    ) -> Job:
+        """Ask, and wait for the answers: `submit` and `wait`. Raises JobFailed for a job that ends without any."""
+        submitting = flows.submit(images, questions, state, idempotency_key, fields)
+        return self._run(flows.ask(submitting, timeout_s, on_progress))
+
     def submit(
         self,
-        state: Any,
-        questions: Mapping[str, Any],
-        images: Mapping[str, Image] | None = None,
+        images: Images,
+        questions: Questions,
         *,
+        state: Any = None,
         idempotency_key: str | None = None,
         **fields: Any,
     ) -> Job:
         """Hand a job over; it runs whether or not anybody waits. Raises RequestRefused.
 
-        `images`: what each word of the request stands for. `fields`: priority, deadline_s, metadata, webhook, model.
+        `state`: what the questions are about, in words (a text, or JSON), with the pictures where they are named:
+        `[image 1]`, or the words of a mapping. Without it the pictures stand by themselves. `fields`: budget, order,
+        abstain, calibration, priority, deadline_s, metadata, webhook, model.
         """
-        return self._run(flows.submit(state, questions, images or {}, idempotency_key, fields))
+        return self._run(flows.submit(images, questions, state, idempotency_key, fields))
 
-    def get(self, job_id: str) -> Job:
-        """A job as it is. Raises RequestRefused."""
-        return self._run(flows.get(job_id))
-
-    def wait(self, job_id: str, timeout_s: float | None = None) -> Job:
+    def wait(self, job: Job | str, timeout_s: float | None = None, *, on_progress: Look | None = None) -> Job:
         """The job once it has ended, however. Raises NotAnswered or RequestRefused."""
-        return self._run(flows.wait(job_id, timeout_s))
+        return self._run(flows.wait(job, timeout_s, on_progress))
 
-    def ask(
+    def stream(
         self,
-        state: Any,
-        questions: Mapping[str, Any],
-        images: Mapping[str, Image] | None = None,
+        images: Images,
+        questions: Questions,
         *,
-        timeout_s: float | None = None,
+        state: Any = None,
         idempotency_key: str | None = None,
         **fields: Any,
-    ) -> Job:
-        """`submit` and `wait`. Raises JobFailed for a job that ends without answers."""
-        return self._run(flows.ask(flows.submit(state, questions, images or {}, idempotency_key, fields), timeout_s))
+    ) -> Iterator[Event]:
+        """Ask, and see what happens: states, and texts as they are made. The last event, `ended`, has the job."""
+        job = self.submit(images, questions, state=state, idempotency_key=idempotency_key, **fields)
+        yield from self.events(job)
+
+    def events(self, job: Job | str, after: str | None = None) -> Iterator[Event]:
+        """What happened to a job and what happens yet, over lost connections too; `after`: behind this event's id."""
+        found = self.get(job)
+        stream = EventStream(found.id, after)
+        while True:
+            ended = found.ended
+            try:
+                with self._http.stream("GET", stream.path, headers=stream.headers, timeout=READ_S) as response:
+                    if response.status_code != 200:
+                        response.read()
+                        time.sleep(stream.broken(reply_of(response)))
+                        continue
+                    for piece in response.iter_bytes():
+                        yield from stream.feed(piece)
+            except httpx.TransportError as error:
+                time.sleep(stream.broken(no_reply(self._http.base_url, error)))
+                ended = False
+            found = self.get(found)
+            if ended:
+                yield Event("ended", {}, job=found)
+                return
+
+    def get(self, job: Job | str) -> Job:
+        """A job as it is. Raises RequestRefused."""
+        return self._run(flows.get(job))
+
+    def jobs(self, status: str | None = None, *, after: str | None = None, limit: int = 20) -> list[Job]:
+        """One's own jobs, newest first; `after`: behind the one with this id."""
+        return self._run(flows.jobs(status, after, limit))
+
+    def cancel(self, job: Job | str) -> Job:
+        """End a job early."""
+        return self._run(flows.cancel(job))
+
+    def delete(self, job: Job | str) -> None:
+        """Cancel and forget a job, with the pictures that came with it."""
+        self._run(flows.delete(job))
+
+    def models(self) -> list[str]:
+        """The names that the server's models answer to."""
+        return self._run(flows.models())
 
     def close(self) -> None:
         """Close its connections."""
@@ -87,5 +151,5 @@ class Client:
         try:
             with arguments(call) as fields:
                 return reply_of(self._http.request(call.method, call.path, **fields))
-        except httpx.TransportError:
-            return reply_of(None)
+        except httpx.TransportError as error:
+            return no_reply(self._http.base_url, error)

@@ -12,12 +12,19 @@ import httpx
 
 from photocall import __version__
 from photocall.client.flows import Call, Reply
+from photocall.settings import client_settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def options(base_url: str, api_key: str | None) -> dict[str, Any]:
-    """Arguments of httpx' clients. Calls to this machine ignore proxies."""
+def options(base_url: str | None, api_key: str | None) -> dict[str, Any]:
+    """Arguments of httpx' clients. Calls to this machine ignore proxies.
+
+    Without a URL both are those of the environment; a URL that is given is never sent the environment's key.
+    """
+    if base_url is None:
+        told = client_settings()
+        base_url, api_key = told.url, api_key or told.api_key
     headers = {"user-agent": f"photocall-client/{__version__}"}
     if api_key:
         headers["authorization"] = f"Bearer {api_key}"
@@ -38,10 +45,14 @@ def arguments(call: Call) -> Iterator[dict[str, Any]]:
     yield {"content": content, "headers": {**kind, **call.headers}, "timeout": timeout}
 
 
-def reply_of(response: httpx.Response | None) -> Reply:
-    """What a flow sees; None: no answer came."""
-    if response is None:
-        return Reply(0, {}, None)
+def no_reply(base_url: object, error: httpx.TransportError) -> Reply:
+    """What a flow sees where no answer came."""
+    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Reply(0, {}, f"no answer from {base_url} ({why}); is a photocall running there?")
+
+
+def reply_of(response: httpx.Response) -> Reply:
+    """What a flow sees."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     kind = headers.get("content-type", "json").partition(";")[0]
     try:
