@@ -11,6 +11,7 @@ import httpx
 
 from photocall.client import flows
 from photocall.client.async_batches import AsyncBatches
+from photocall.client.async_calibrations import AsyncCalibrations
 from photocall.client.event_stream import READ_S, Event, EventStream
 from photocall.client.flows import Call, Flow, Look, Pause, T
 from photocall.client.pictures import Images
@@ -27,6 +28,7 @@ class AsyncClient:
     ) -> None:
         self._http = httpx.AsyncClient(transport=transport, **options(base_url, api_key))
         self.batches = AsyncBatches(self._run)
+        self.calibrations = AsyncCalibrations(self._run)
 
     async def ask(
         self,

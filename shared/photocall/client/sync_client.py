@@ -16,6 +16,7 @@ from photocall.client.pictures import Images
 from photocall.client.questions import Questions
 from photocall.client.shown import Job
 from photocall.client.sync_batches import Batches
+from photocall.client.sync_calibrations import Calibrations
 from photocall.client.transport import arguments, no_reply, options, reply_of
 
 
@@ -30,6 +31,7 @@ class Client:
     ) -> None:
         self._http = httpx.Client(transport=transport, **options(base_url, api_key))
         self.batches = Batches(self._run)
+        self.calibrations = Calibrations(self._run)
 
     def ask(
         self,
