@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser_for(given).parse_args(given)
         [command] = [each for each in COMMANDS if each.name == options.command]
-        name = command.name
+        name = " ".join(filter(None, (command.name, getattr(options, "action", None))))
         status = command.run(options)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:

@@ -34,6 +34,10 @@ class Command:
 
 COMMANDS = (
     Command("up", "start everything on this machine and stay until Ctrl-C or SIGTERM"),
+    Command("ask", "ask pictures questions, and print the answers with their probabilities"),
+    Command("batch", "ask many rows at once, and write the answers to a file"),
+    Command("jobs", "list, follow and cancel jobs"),
+    Command("models", "list the names that the served model answers to"),
     Command("inspect", "say what the model would see of picture files"),
     Command("calibrate", "fit a calibration to labelled answers"),
     Command("review", "write a queue of a batch's answers for people to look at"),

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from typing import Any
 
 from photocall.cli.parser import PROGRAM, warn
 
@@ -20,6 +21,17 @@ _MISTAKES = {  # by module and name: importing them all would make every command
     "photocall.grid.ProcessorConfigError",
     "photocall.calibrating.TooLittle",
     "photocall.invalid.InvalidField",
+}
+
+
+_HINTS = {  # by status of a refusal, where the server's words do not say what to do
+    401: "set PHOTOCALL_API_KEY to a key of this server (`photocall keys create ID` makes one)",
+    403: "call with a key that has the scope (`photocall keys list` shows them)",
+    404: "check the id, and that PHOTOCALL_API_KEY is the key it was made with",
+    421: "add this name to PHOTOCALL_ALLOWED_HOSTS of the server, or call it by another",
+    429: "try again later, or with less at once",
+    503: "try again in a moment; `photocall doctor` says what is missing",
+    507: "wait until work is done, or give the server more room; `photocall doctor` says where",
 }
 
 
@@ -50,11 +62,30 @@ def explained(error: BaseException) -> tuple[int, str] | None:
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(error).__mro__}
     if names & _MISTAKES:
         return UNABLE, str(error)
+    if "photocall.client.errors.RequestRefused" in names:
+        return UNABLE, _refusal(error)
+    if "photocall.client.errors.ClientError" in names:
+        return FAILED, str(error)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(PROGRAM):
         return UNABLE, f"this needs the package {error.name}: pip install 'photocall[client]' brings it"
     if isinstance(error, OSError):
         return UNABLE, _of_the_machine(error)
     return None
+
+
+def _refusal(error: Any) -> str:
+    """What a server said, the field it is about, when to come back, and what to do."""
+    problem, status = error.problem, error.status
+    if status == 0:
+        return "the server does not answer any more: see whether it runs, and run the same command again"
+    said = str(problem.get("detail") or "").rstrip(".") or f"refused with status {status}"
+    loc = problem.get("loc") or problem.get("param")
+    where = f" (at {'.'.join(map(str, loc)) if isinstance(loc, list | tuple) else loc})" if loc else ""
+    after = error.retry_after_s
+    hint = _HINTS.get(status, "")
+    if after is not None and status in (429, 503):
+        hint = f"try again in {after:g} s"
+    return f"{said}{where}" + (f": {hint}" if hint else "")
 
 
 def _of_the_machine(error: OSError) -> str:

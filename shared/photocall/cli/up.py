@@ -26,7 +26,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run_up(options: Namespace) -> int:
     """Start, say where, stay; 0 when stopped. Raises SettingsError, NoRedisError, AlreadyRunning or SupervisorError."""
-    set_up("up")
     environ = dict(os.environ)
     if options.port is not None:
         environ["PHOTOCALL_PORT"] = str(options.port)
@@ -35,6 +34,7 @@ def run_up(options: Namespace) -> int:
     stack = LocalStack.plan(environ)
     with stack.held():
         stack.check()
+        set_up("up")
         return _keep(stack)
 
 
