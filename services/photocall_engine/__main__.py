@@ -9,27 +9,33 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from photocall import failpoints, keys
+from photocall.blob_store import BlobStore
 from photocall.blobs import open_blobs
 from photocall.connections import connect
+from photocall.exporter import CollectorRegistry, Exporter
 from photocall.grid import ProcessorConfig, ProcessorConfigError, grid_for
 from photocall.logs import fields, set_up
 from photocall.messages import EngineInfo
 from photocall.records import Policy, Records
 from photocall.settings import EngineSettings, SettingsError
+from photocall.tracing import open_spans
 from photocall.wire import Wire
 from photocall_engine.calibration import Calibration, CalibrationError
+from photocall_engine.canary import Canary, asking
 from photocall_engine.control import Control
 from photocall_engine.edges import HandedBack
 from photocall_engine.engine import Engine, build_engine
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.intake import RedisIntake
 from photocall_engine.lease_book import LeaseBook
+from photocall_engine.metrics import EngineMetrics
 from photocall_engine.model.config import ModelConfig, read_config
 from photocall_engine.model.fields import ConfigError
 from photocall_engine.outlet import RedisOutlet
@@ -37,7 +43,11 @@ from photocall_engine.pulse import Pulse
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.self_test import SelfTestError, run_self_test
 from photocall_engine.sizing import DoesNotFit, Load, PoolSizes, plan_memory, plan_pools
+from photocall_engine.tally import Tally
 from photocall_engine.tokenizer import ChatTokenizer, TokenizerError
+
+if TYPE_CHECKING:
+    from photocall_engine.torch_runner import TorchRunner
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +81,8 @@ class Model:
     tokenizer: ChatTokenizer
     calibration: Calibration
     processor: ProcessorConfig | None  # None: it sees no pictures
+    graph_batches: Callable[[], Mapping[str, int]] = dict  # see EngineMetrics
+    tower_passes: Callable[[], Mapping[str, int]] = dict
 
 
 def main() -> int:
@@ -78,6 +90,7 @@ def main() -> int:
     set_up("engine")
     try:
         settings = EngineSettings.from_env(os.environ)
+        set_up("engine", form=settings.log_format)
         model = load_model(settings)
     except UNUSABLE_ERRORS as error:
         print(f"photocall engine: {error}", file=sys.stderr)
@@ -98,17 +111,17 @@ def load_model(settings: EngineSettings) -> Model:
     """Read the checkpoint. Raises what `main` lists."""
     config = read_config(settings.model)
     tokenizer = ChatTokenizer(settings.model)
-    runner: ModelRunner
-    if settings.runner == "fake":
-        runner = FakeRunner(vocab_size=tokenizer.vocab_size, max_rows=settings.max_rows, sliding_pages=256)
-    else:
-        runner = _torch_runner(settings, config)
     processor = None if config.vision is None else ProcessorConfig.read(settings.model)
     calibration = Calibration.load(settings.model)
-    return Model(settings.model_name, runner, tokenizer, calibration, processor)
+    if settings.runner == "fake":
+        fake = FakeRunner(vocab_size=tokenizer.vocab_size, max_rows=settings.max_rows, sliding_pages=256)
+        return Model(settings.model_name, fake, tokenizer, calibration, processor)
+    runner = _torch_runner(settings, config)
+    counts = (runner.graph_batches, runner.tower_passes)
+    return Model(settings.model_name, runner, tokenizer, calibration, processor, *counts)
 
 
-def _torch_runner(settings: EngineSettings, config: ModelConfig) -> ModelRunner:
+def _torch_runner(settings: EngineSettings, config: ModelConfig) -> TorchRunner:
     # Waiting OpenMP threads spin for microseconds, then sleep: by default they spin for milliseconds, and so take the
     # core from whoever they wait for, prep and gateway included. Read once, when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -174,7 +187,9 @@ def serve(settings: EngineSettings, model: Model) -> None:
         model.processor.hash if model.processor else "",
         settings.hold_s,
     )
-    outlet = RedisOutlet(records, leases, engine_id)
+    tally = Tally()
+    spans = open_spans(settings.traces, "engine", engine_id)
+    outlet = RedisOutlet(records, leases, engine_id, tally, spans)
     build = partial(
         build_engine,
         runner=model.runner,
@@ -190,14 +205,17 @@ def serve(settings: EngineSettings, model: Model) -> None:
     stop = threading.Event()
     _stop_on_signals(stop)
     grid = grid_for(*TYPICAL_PICTURE, model.processor.budget) if model.processor else None
-    took_s = run_self_test(build, grid)
+    passed = run_self_test(build, grid)
     failpoints.arm(settings)  # not before: the self-test is not the work that a test wants to see die
     failpoints.reach("engine.capture")
     model.runner.enable_graphs()
-    engine: Engine = build(intake, outlet)
+    every_s = settings.canary_s if settings.numerics == "invariant" else 0.0  # else company may change bits
+    canary = Canary(intake, outlet, asking(grid), passed.answers, every_s)
+    engine: Engine = build(canary, canary, tally=tally)
+    exporter = _exporter(settings, engine, engine_id, model, canary, outlet, blobs)
     pulse = Pulse(client, wire, leases, _info(engine, settings, engine_id, model.name, leases))
     control = Control(client, wire, engine_id, leases, lambda reason: _asked(stop, reason), engine.held.ask_release)
-    log.info("ready", extra=fields(engine=engine_id, model=model.name, self_test_s=round(took_s, 3)))
+    log.info("ready", extra=fields(engine=engine_id, model=model.name, self_test_s=round(passed.took_s, 3)))
     for part in (outlet, pulse, control, intake):
         part.start()
     try:
@@ -213,6 +231,31 @@ def serve(settings: EngineSettings, model: Model) -> None:
         if not outlet.stop(FLUSH_S):
             log.warning("answers were left to the sweeper", extra=fields(held=len(leases)))
         pulse.stop()
+        if exporter is not None:
+            exporter.close()
+        if spans is not None:
+            spans.close()
+
+
+def _exporter(
+    settings: EngineSettings,
+    engine: Engine,
+    engine_id: str,
+    model: Model,
+    canary: Canary,
+    outlet: RedisOutlet,
+    blobs: BlobStore,
+) -> Exporter | None:
+    """Shows the metrics where the settings say. Raises SettingsError."""
+    if settings.metrics is None:
+        return None
+    registry = CollectorRegistry()
+    about = (engine_id, model.name, settings.device, settings.numerics)
+    found = EngineMetrics(
+        engine, about, canary, lambda: outlet.unwritten, blobs.held, model.graph_batches, model.tower_passes
+    )
+    registry.register(found)
+    return Exporter(settings.metrics, registry)
 
 
 def _run(engine: Engine, stop: threading.Event) -> None:

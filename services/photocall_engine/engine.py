@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
 from photocall import failpoints
 from photocall.errors import PhotocallError
+from photocall.logs import about_job, fields
 from photocall_engine.calibration import Calibration
 from photocall_engine.composer import Composer
 from photocall_engine.edges import (
@@ -40,6 +42,7 @@ from photocall_engine.scheduler import Scheduler
 from photocall_engine.sequence import Request
 from photocall_engine.soft_cache import SoftCache
 from photocall_engine.steps import Step
+from photocall_engine.tally import Tally
 from photocall_engine.tokenizer import ChatTokenizer
 from photocall_engine.transcript import TurnEnd
 from photocall_engine.window import BlockTable
@@ -65,6 +68,7 @@ class Engine:
         held: HeldPrefixes,
         model: str,
         clock: Callable[[], float],
+        tally: Tally,
     ) -> None:
         self._intake = intake
         self._outlet = outlet
@@ -74,6 +78,7 @@ class Engine:
         self.held = held
         self._model = model
         self._clock = clock
+        self.tally = tally
         self.steps = 0  # forwards begun, and their rows
         self.rows = 0
         self._by_id: dict[str, Request] = {}
@@ -121,6 +126,7 @@ class Engine:
             return None
         self.steps += 1
         self.rows += step.batch.num_rows
+        self.tally.began(step)
         failpoints.reach("engine.step")
         if step.batch.decode:
             failpoints.reach("engine.decode")
@@ -136,6 +142,7 @@ class Engine:
             self.tell()
             self._fail(flight.step, error)
         else:
+            self.tally.ended(time.perf_counter() - flight.issued_at)
             self._account(flight.step, values)
 
     def tell(self) -> None:
@@ -173,11 +180,12 @@ class Engine:
     def _compose(self, origin: EngineRequest) -> int:
         """A new request joins; a bad one is refused here and hurts nobody. Its rows, were none of them cached."""
         try:
-            request = self.composer.compose(origin)
+            with about_job(origin.job_id):
+                request = self.composer.compose(origin)
         except PhotocallError as error:
             self._outlet.publish(origin, Refused(error.code, error.message, error.data))
         except Exception:
-            log.exception("job %s cannot be composed", origin.job_id)
+            log.exception("a request cannot be composed", extra=fields(job=origin.job_id))
             self._outlet.publish(origin, Refused("internal", "the request could not be prepared"))
         else:
             self._join(request)
@@ -213,7 +221,9 @@ class Engine:
         alone is refused. Raises DeviceLost."""
         if isinstance(error, DeviceLost):
             raise error
-        log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error)
+        self.tally.failed_steps += 1
+        jobs = ",".join(request.job_id for request in step.requests)
+        log.error("a step of %d rows failed: %s", step.batch.num_rows, error, exc_info=error, extra=fields(jobs=jobs))
         behind, self._ahead = self._ahead, None
         for request in self.scheduler.abandon(step, behind.step if behind else None):
             reason = f"the model failed on this request: {type(error).__name__}"
@@ -227,7 +237,7 @@ class Engine:
         self._untold.append(partial(self._tell_news, served))
         for request in done:
             if request.error is not None:
-                log.error("job %s: an answer cannot be read", request.job_id, exc_info=request.error)
+                log.error("an answer cannot be read", exc_info=request.error, extra=fields(job=request.job_id))
                 reason = f"an answer cannot be read: {type(request.error).__name__}"
                 self._finish(request, Refused("internal", reason))
             else:
@@ -287,6 +297,7 @@ def build_engine(
     max_requests: int,
     max_encoded: int | None = None,
     numerics: str = "invariant",
+    tally: Tally | None = None,
 ) -> Engine:
     """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes."""
     limits = Limits.of(runner, token_budget, max_requests, max_encoded)
@@ -298,4 +309,4 @@ def build_engine(
     composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))
     scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
     held = HeldPrefixes(cache, runner.page_bytes, runner.sliding_page_bytes, runner.backend, limits.max_tokens)
-    return Engine(intake, outlet, scheduler, composer, runner, held, model, clock)
+    return Engine(intake, outlet, scheduler, composer, runner, held, model, clock, tally or Tally())

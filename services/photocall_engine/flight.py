@@ -5,6 +5,7 @@ An error while it is issued is kept until it is collected: whatever was issued b
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from photocall_engine.readout import Floats
@@ -18,15 +19,18 @@ class BadLogits(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A step that was issued; `reading` is the runner's. `error`: it could not be, and nothing of it counts."""
+    """A step that was issued, at a time of `perf_counter`; `reading` is the runner's. `error`: it could not be, and
+    nothing of it counts."""
 
     step: Step
+    issued_at: float
     reading: object = None
     error: Exception | None = None
 
 
 def issue(runner: ModelRunner, step: Step) -> Flight:
     """All of a step, its reads included. A device works on while the caller does."""
+    issued_at = time.perf_counter()
     try:
         runner.set_sliding_map(*step.map_changes)
         if step.encode:
@@ -34,9 +38,9 @@ def issue(runner: ModelRunner, step: Step) -> Flight:
         if len(step.copy_from):
             runner.copy_pages(step.copy_from, step.copy_to)
         runner.forward(step.batch)
-        return Flight(step, runner.read(step.asked.reads))
+        return Flight(step, issued_at, runner.read(step.asked.reads))
     except Exception as error:
-        return Flight(step, error=error)
+        return Flight(step, issued_at, error=error)
 
 
 def collect(runner: ModelRunner, flight: Flight) -> list[Floats]:

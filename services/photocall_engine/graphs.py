@@ -9,6 +9,7 @@ lies in buffers of the largest size. All graphs share one memory pool (`graph_sp
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import numpy as np
 import torch
@@ -66,6 +67,7 @@ class Graphs:
         self._upper: dict[int, torch.cuda.CUDAGraph] = {}
         self.replays = 0  # batches that found a bucket, and those that did not
         self.misses = 0
+        self.by_bucket: Counter[str] = Counter()  # batches by the rows of the bucket that ran them; `none`
 
     def shape_of(self, batch: RowBatch) -> RowShape | None:
         """The smallest bucket that holds a batch; None: none does."""
@@ -85,8 +87,10 @@ class Graphs:
             rows = None
         if shape is None or rows is None:
             self.misses += 1
+            self.by_bucket["none"] += 1
             return None
         self.replays += 1
+        self.by_bucket[str(shape.rows)] += 1
         play(self._lower.get(shape.rows), self._run_lower, rows)
         if shape.reads:
             play(self._upper.get(shape.reads), self._run_upper, rows)

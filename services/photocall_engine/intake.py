@@ -32,7 +32,7 @@ from photocall.errors import BadSignature, JobGone, MalformedMessage, UnknownJob
 from photocall.grid import PATCH_BYTES
 from photocall.jobs import JobRecord, Lease, Refused, StreamRef
 from photocall.keys import LANES
-from photocall.logs import fields
+from photocall.logs import about_job, fields
 from photocall.messages import Header, Prepared, TurnRequest
 from photocall.records import Records
 from photocall.scripts import Call, run
@@ -63,6 +63,7 @@ class Ticket:
     ref: StreamRef
     queued_s: float  # in queues, before the engine took it
     prepare_s: float
+    offered_at: float  # to the engines
     prepared: list[dict[str, Any]]  # prep's descriptions of its own pictures
 
 
@@ -251,7 +252,10 @@ class RedisIntake:
 
     def _accept(self, lane: str, entry: Entry, offer: Offer) -> None:
         """Lease and load one entry's job; ready for the engine, unless it is a replay or goes elsewhere."""
-        ref = StreamRef(lane, entry[0].decode())
+        with about_job(offer.message.job_id):
+            self._take_on(StreamRef(lane, entry[0].decode()), offer)
+
+    def _take_on(self, ref: StreamRef, offer: Offer) -> None:
         job_id = offer.message.job_id
         lease = self._records.lease(job_id, "running", offer.cause)
         if lease is None:
@@ -266,7 +270,7 @@ class RedisIntake:
         except UnknownSession:
             self._records.publish(lease, Refused("cancelled", "the session was closed"), ref)
         except (ValueError, LookupError, TypeError) as error:  # a record that cannot be read fails its own job
-            log.exception("a job cannot be loaded", extra=fields(job=job_id))
+            log.exception("a job cannot be loaded")
             self._records.publish(lease, Refused("internal", f"the job cannot be loaded: {error}"), ref)
         finally:
             if request is None:  # also when Redis went away: then the lease ends, and the sweeper gives the job on
@@ -306,6 +310,7 @@ class RedisIntake:
                 ref,
                 max(0.0, now - record.created_at - prepare_s),
                 prepare_s,
+                record.prepared_at or record.created_at,
                 [described[name] for name in dict.fromkeys(pictures.values())],
             ),
             turn=turn,
@@ -339,7 +344,7 @@ class RedisIntake:
             message = f"prepared pictures were missing {MAX_RETURNS + 1} times; do prep and engine share their blobs?"
             self._records.publish(lease, Refused("internal", message), ref)
             return
-        log.warning("a patch blob is missing, back to prep", extra=fields(job=record.job_id, blob=why))
+        log.warning("a patch blob is missing, back to prep", extra=fields(blob=why))
         self._records.hand_back(lease, "preparing", ref, images)
 
     def _acknowledge(self, ref: StreamRef) -> None:

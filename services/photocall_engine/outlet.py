@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,14 +19,17 @@ from redis.exceptions import OutOfMemoryError
 
 from photocall import failpoints, jobs, keys
 from photocall.backoff import Backoff
-from photocall.logs import fields
+from photocall.logs import about_job, fields
 from photocall.messages import Progress, StreamText
 from photocall.records import Records
 from photocall.scripts import Call, run
 from photocall.sessions import Remembered
-from photocall_engine.edges import Answered, EngineRequest, Outcome, Refused
+from photocall.tracing import Spans
+from photocall_engine.edges import Answered, Cancelled, EngineRequest, Outcome, Refused
 from photocall_engine.intake import Ticket
 from photocall_engine.lease_book import LeaseBook
+from photocall_engine.spans import record_spans
+from photocall_engine.tally import Tally
 from photocall_engine.transcript import TurnEnd
 
 log = logging.getLogger(__name__)
@@ -44,13 +48,27 @@ class _Write:
 class RedisOutlet:
     """The engine's outlet over a synchronous client of its own."""
 
-    def __init__(self, records: Records, leases: LeaseBook, engine_id: str) -> None:
+    def __init__(
+        self,
+        records: Records,
+        leases: LeaseBook,
+        engine_id: str,
+        tally: Tally | None = None,
+        spans: Spans | None = None,
+    ) -> None:
         self._records = records
         self._engine_id = engine_id
         self._leases = leases
+        self._tally = tally or Tally()
+        self._spans = spans
         self._writes: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._giving_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="outlet", daemon=True)
+
+    @property
+    def unwritten(self) -> int:
+        """Answers and events that wait."""
+        return self._writes.qsize()
 
     def start(self) -> None:
         """Begin to write."""
@@ -69,14 +87,20 @@ class RedisOutlet:
     def publish(self, request: EngineRequest, outcome: Outcome) -> None:
         """See Outlet. A request that was cancelled, or that is handed back, goes back: its record knows which."""
         ticket = cast(Ticket, request.ticket)
+        asked_at = time.time()
 
         def write() -> None:
             if isinstance(outcome, Answered | Refused):
                 failpoints.reach("engine.publish")
-                self._records.publish(ticket.lease, _outcome(outcome, request, self._engine_id), ticket.ref)
+                written = _outcome(outcome, request, self._engine_id)
+                counts = self._records.publish(ticket.lease, written, ticket.ref)
                 failpoints.reach("engine.published")
+                self._count(written, ticket, counts)
+                if self._spans is not None:
+                    record_spans(self._spans, request, outcome, ticket, asked_at)
             else:
                 self._records.hand_back(ticket.lease, "running", ticket.ref)
+                self._tally.outcomes["cancelled" if isinstance(outcome, Cancelled) else "handed_back", ""] += 1
 
         self._writes.put(_Write(request.job_id, write, ticket, last=True))
 
@@ -102,12 +126,21 @@ class RedisOutlet:
         )
         self._writes.put(_Write(session_id, lambda: run(self._records.redis, call), None))
 
+    def _count(self, written: jobs.Outcome, ticket: Ticket, counts: bool) -> None:
+        if not counts:
+            self._tally.outcomes["lost", ""] += 1
+        elif isinstance(written, jobs.Answered):
+            self._tally.answered(written.body, written.timings, len(ticket.prepared))
+        else:
+            self._tally.outcomes["refused", written.code] += 1
+
     def _run(self) -> None:
         while (item := self._writes.get()) is not None:
-            try:
-                self._until_written(item)
-            except Exception:
-                log.exception("a write failed", extra=fields(job=item.what))
+            with about_job(item.what if item.ticket is not None else ""):
+                try:
+                    self._until_written(item)
+                except Exception:
+                    log.exception("a write failed", extra=fields(of=item.what))
             if item.last and item.ticket is not None:
                 self._leases.remove(item.ticket.lease)
 
@@ -121,7 +154,7 @@ class RedisOutlet:
                 if item.ticket is None or (isinstance(error, OutOfMemoryError) and not item.last):
                     return  # an event is worth no wait
                 if self._giving_up.is_set() or not self._leases.holds(item.ticket.lease):
-                    log.warning("an answer is given up: %s", error, extra=fields(job=item.what))
+                    log.warning("an answer is given up: %s", error)
                     return
                 self._giving_up.wait(away.failed(error))
 

@@ -50,6 +50,7 @@ class Scheduler:
         self._suspects: list[Request] = []  # took part in a step that failed: each runs alone, once
         self._admissions = 0
         self._planned = 0  # steps
+        self.preemptions = 0  # so far
         self._breaths = limits.breaths  # steps planned since one with the tower
 
     def submit(self, request: Request) -> None:
@@ -263,6 +264,7 @@ class Scheduler:
             yield other
 
     def _preempt(self, request: Request, draft: Draft | None) -> None:
+        self.preemptions += 1
         self._free(request, draft)
         del self.running[request]
         self.waiting.rejoin(request)

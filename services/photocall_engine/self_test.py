@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from photocall_engine.engine import Engine
 from photocall_engine.runner import PatchImage
 
 TIMEOUT_S = 120.0
-SHA = "0" * 64
 KEY = "picture"
 
 
@@ -48,13 +48,21 @@ class _Once:
         """No session is asked."""
 
 
-def run_self_test(build: Callable[[Intake, Outlet], Engine], grid: Grid | None) -> float:
-    """Ask a yes-no question about a grey picture (about text where the model sees none); the seconds it took.
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a self-test found: the seconds it took, and the answers, to the last bit."""
+
+    took_s: float
+    answers: Mapping[str, Any]
+
+
+def run_self_test(build: Callable[[Intake, Outlet], Engine], grid: Grid | None) -> Passed:
+    """Ask a yes-no question about a grey picture (about text where the model sees none).
 
     Raises SelfTestError. The engine made for it shares the runner, and is done with it afterwards.
     """
     began = time.monotonic()
-    once = _Once(_request(grid))
+    once = _Once(question(grid))
     engine = build(once, once)
     while once.outcome is None:
         engine.step()
@@ -62,17 +70,20 @@ def run_self_test(build: Callable[[Intake, Outlet], Engine], grid: Grid | None) 
             raise SelfTestError(f"no answer within {TIMEOUT_S:.0f} s")
     if not isinstance(once.outcome, Answered):
         raise SelfTestError(f"answered with {once.outcome}")
-    probability = once.outcome.body["answers"]["grey"]["noul"]
+    answers = once.outcome.body["answers"]
+    probability = answers["grey"]["noul"]
     if not 0.0 <= probability <= 1.0:
         raise SelfTestError(f"a probability of {probability}")
     engine.check()
-    return time.monotonic() - began
+    return Passed(time.monotonic() - began, answers)
 
 
-def _request(grid: Grid | None) -> EngineRequest:
-    question = Noul("grey", "Is it grey?")
+def question(grid: Grid | None, number: int = 0) -> EngineRequest:
+    """The request. `number` names its picture: a new one is another picture to caches, with the same pixels."""
+    asked = Noul("grey", "Is it grey?")
     if grid is None:
-        return EngineRequest("self-test", Ask(None, "text alone", (question,), {}), {})
+        return EngineRequest("self-test", Ask(None, "text alone", (asked,), {}), {})
     patches = np.full((grid.num_patches, 768), 128, dtype=np.uint8)
+    name = f"{number:064x}"
     image = PatchImage(patches, grid.height, grid.width)
-    return EngineRequest("self-test", Ask(None, KEY, (question,), {KEY: SHA}), {SHA: image})
+    return EngineRequest("self-test", Ask(None, KEY, (asked,), {KEY: name}), {name: image})

@@ -8,7 +8,7 @@ nothing waits, except `collect` and the readouts that somebody wants at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -222,6 +222,14 @@ class TorchRunner:
             best: Ints
             [best] = Landing(self.decoder.greedy(hidden, ids_out.view(-1, MAX_EXCLUDED))).values()
             return best
+
+    def graph_batches(self) -> Mapping[str, int]:
+        """Forwards since graphs were captured, by the rows of the bucket that ran them; `none`: without a graph."""
+        return {} if self.graphs is None else self.graphs.by_bucket
+
+    def tower_passes(self) -> Mapping[str, int]:
+        """Passes of the tower: `hit` those that a bucket held, `miss` the others."""
+        return {} if self.tower is None else {"hit": self.tower.replays, "miss": self.tower.misses}
 
     def enable_graphs(self) -> bool:
         if self.device.type != "cuda":

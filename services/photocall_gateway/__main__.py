@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import socket
 import sys
 from types import FrameType
 
@@ -14,6 +15,7 @@ import uvicorn
 from photocall import failpoints
 from photocall.logs import fields, set_up
 from photocall.settings import GatewaySettings, SettingsError
+from photocall.tracing import open_spans
 from photocall_gateway.app import create_app
 from photocall_gateway.auth import check_bind
 from photocall_gateway.channels import PING_S
@@ -79,9 +81,11 @@ def main() -> int:
     logging.getLogger("python_multipart").setLevel(logging.ERROR)  # a caller's mistake is told to the caller
     try:
         settings = GatewaySettings.from_env(os.environ)
+        set_up("gateway", form=settings.log_format)
         failpoints.arm(settings)
         check_bind(settings)
-        app = create_app(settings)
+        spans = open_spans(settings.traces, "gateway", f"{socket.gethostname()}-{os.getpid()}")
+        app = create_app(settings, spans=spans)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
@@ -110,6 +114,8 @@ def main() -> int:
         server.run()
     except SystemExit:  # uvicorn's way to say that it could not listen; it has logged why
         return 3
+    if spans is not None:
+        spans.close()
     log.info("stopped")
     return 0
 

@@ -25,6 +25,7 @@ from photocall.settings import GatewaySettings
 from photocall.standings import Standings
 from photocall.streams import AsyncEvents
 from photocall.sweeper import Sweeper
+from photocall.tracing import Spans
 from photocall.webhooks import ATTEMPT_S
 from photocall.wire import Wire
 from photocall_gateway.admission import Admission
@@ -67,6 +68,7 @@ from photocall_gateway.store_state import say_store
 from photocall_gateway.sweeping import SweeperThread
 from photocall_gateway.sync_calls import ABANDONED_AFTER_S, Queue, SyncCalls
 from photocall_gateway.tasks import stop
+from photocall_gateway.traced import Traced
 from photocall_gateway.turnstile import Turnstile
 from photocall_gateway.waiting import WakeReader
 
@@ -90,11 +92,14 @@ ROUTES: list[Described | DescribedSocket] = [
 
 
 def create_app(
-    settings: GatewaySettings, policy: Policy | None = None, abandoned_after_s: float = ABANDONED_AFTER_S
+    settings: GatewaySettings,
+    policy: Policy | None = None,
+    abandoned_after_s: float = ABANDONED_AFTER_S,
+    spans: Spans | None = None,
 ) -> Starlette:
     """The ASGI app. Raises SettingsError for a key file that cannot be used; Redis need not be there yet.
 
-    `policy` replaces the settings' times and bounds of the job records, for tests.
+    `policy` replaces the settings' times and bounds of the job records, for tests. `spans`: None traces nothing.
     """
     wire = Wire(settings.signing_key(), f"gateway-{secrets.token_hex(4)}")
     policy = policy or Policy.from_settings(settings)
@@ -185,6 +190,7 @@ def create_app(
     app = Starlette(
         routes=ROUTES,
         middleware=[
+            *([] if spans is None else [Middleware(Traced, spans=spans)]),
             Middleware(Meter, metrics=metrics),
             Middleware(ErrorBoundary),
             Middleware(Gatekeeper, keys=ring, hosts=settings.allowed_hosts, turnstile=turnstile),

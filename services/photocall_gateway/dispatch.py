@@ -17,7 +17,7 @@ from typing import Protocol
 from redis.exceptions import RedisError
 from starlette.background import BackgroundTasks
 
-from photocall import failpoints
+from photocall import failpoints, tracing
 from photocall.calibrations import AsyncCalibrations
 from photocall.errors import CodedError, KeyBusy, QueueFull, StoreFull, UnknownCalibration
 from photocall.images import AsyncImageStore
@@ -156,6 +156,7 @@ class Dispatcher:
             webhook=webhook,
             max_jobs=self._limits_of(owner).concurrency,
             to_prepare=bool(request.ask.assets),
+            traceparent=tracing.current(),
         )
         try:
             if request.images:

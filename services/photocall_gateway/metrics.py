@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from photocall import metrics
+from photocall.exporter import counter, gauge, histogram
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
-_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_STAGE_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000)
 
 
 class Metrics:
@@ -17,35 +18,23 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        labels = ("route", "method", "status")
-        self.requests = Counter("photocall_http_requests", "HTTP calls answered", labels, registry=self.registry)
-        self.seconds = Histogram(
-            "photocall_http_seconds", "Seconds per HTTP call", ("route",), buckets=_SECONDS, registry=self.registry
-        )
-        self.accepted = Counter(
-            "photocall_jobs_accepted", "Jobs accepted here", ("shape", "priority"), registry=self.registry
-        )
-        self.joined = Counter(
-            "photocall_jobs_joined", "Synchronous calls that joined an equal one", registry=self.registry
-        )
-        self.stage_ms = Histogram(
-            "photocall_stage_ms",
-            "Milliseconds of a synchronous request by stage",
-            ("stage",),
-            buckets=_STAGE_MS,
-            registry=self.registry,
-        )
-        self.waiting = Gauge("photocall_waiting_calls", "Calls that wait for a job here", registry=self.registry)
-        self.unfinished = Gauge("photocall_unfinished_jobs", "Accepted, unfinished jobs", registry=self.registry)
-        self.unfinished_bytes = Gauge("photocall_unfinished_bytes", "Bytes kept for these", registry=self.registry)
-        self.engines = Gauge("photocall_engines_ready", "Engines that are ready", registry=self.registry)
-        self.prep_workers = Gauge("photocall_prep_workers", "Prep workers alive", registry=self.registry)
-        self.redis_up = Gauge("photocall_redis_up", "1 while Redis answers", registry=self.registry)
-        self.store_bytes = Gauge("photocall_store_bytes", "Bytes that Redis holds", registry=self.registry)
-        self.store_max_bytes = Gauge("photocall_store_max_bytes", "Redis' maxmemory", registry=self.registry)
-        self.shared = Gauge(
-            "photocall_shared_events", "Counts that all processes share", ("event",), registry=self.registry
-        )
+        self.requests = counter(metrics.HTTP_REQUESTS, self.registry)
+        self.seconds = histogram(metrics.HTTP_SECONDS, self.registry)
+        self.accepted = counter(metrics.JOBS_ACCEPTED, self.registry)
+        self.joined = counter(metrics.JOBS_JOINED, self.registry)
+        self.stage_seconds = histogram(metrics.SYNC_STAGE_SECONDS, self.registry)
+        self.waiting = gauge(metrics.WAITING_CALLS, self.registry)
+        self.unfinished = gauge(metrics.UNFINISHED_JOBS, self.registry)
+        self.unfinished_bytes = gauge(metrics.UNFINISHED_BYTES, self.registry)
+        self.queue_entries = gauge(metrics.QUEUE_ENTRIES, self.registry)
+        self.queue_age = gauge(metrics.QUEUE_AGE_SECONDS, self.registry)
+        self.engines = gauge(metrics.ENGINES_READY, self.registry)
+        self.prep_workers = gauge(metrics.PREP_WORKERS, self.registry)
+        self.redis_up = gauge(metrics.REDIS_UP, self.registry)
+        self.store_bytes = gauge(metrics.STORE_BYTES, self.registry)
+        self.store_max_bytes = gauge(metrics.STORE_MAX_BYTES, self.registry)
+        self.shared = gauge(metrics.SHARED_EVENTS, self.registry)
+        ProcessCollector(registry=self.registry)
 
     def render(self) -> bytes:
         """The text of /metrics."""

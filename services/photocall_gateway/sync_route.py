@@ -92,7 +92,7 @@ async def _accepted(request: Request, s: Services, shape: Shape, parsed: ParsedR
 def _response(s: Services, shape: Shape, record: JobRecord) -> Response:
     stages = stages_ms(record)
     for stage, duration in stages.items():
-        s.metrics.stage_ms.labels(stage).observe(duration)
+        s.metrics.stage_seconds.labels(stage).observe(duration / 1000)
     headers = {"server-timing": server_timing(stages), "cache-control": "no-store"}
     return JSONResponse(shape.answer(record), headers=headers)
 

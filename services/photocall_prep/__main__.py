@@ -14,6 +14,7 @@ from photocall import failpoints
 from photocall.addresses import AddressRules
 from photocall.blobs import open_blobs
 from photocall.connections import connect
+from photocall.exporter import Exporter
 from photocall.grid import ProcessorConfig, ProcessorConfigError
 from photocall.images import ImageStore
 from photocall.logs import fields, set_up
@@ -21,12 +22,14 @@ from photocall.outbound import Caller
 from photocall.queueing import PrepQueues
 from photocall.records import Policy, Records
 from photocall.settings import PrepSettings, SettingsError
+from photocall.tracing import Spans, open_spans
 from photocall.views import AUTO
 from photocall.wire import Wire
 from photocall_prep import inspect
 from photocall_prep.fetch import Fetcher
 from photocall_prep.guarded_prep import GuardedPrep
 from photocall_prep.jobs import PREPARER, Preparer
+from photocall_prep.metrics import PrepMetrics
 from photocall_prep.prepare import Prep
 from photocall_prep.shelf import PatchShelf
 from photocall_prep.show import SHOWROOM, Showroom
@@ -41,19 +44,27 @@ def main() -> int:
     if sys.argv[1:2] == ["inspect"]:
         return inspect.main(sys.argv[2:], os.environ)
     set_up("prep")
+    metrics = PrepMetrics()
     for name in ("rq", "rq.worker"):  # the second has a level of its own, and three lines to say about every job
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         settings = PrepSettings.from_env(os.environ)
+        set_up("prep", form=settings.log_format)
         failpoints.arm(settings)
-        prep = GuardedPrep(os.environ, settings.decode_s)
-        worker = compose(settings, prep, prep.pids)
+        prep = GuardedPrep(os.environ, settings.decode_s, metrics=metrics)
+        spans = open_spans(settings.traces, "prep", f"{socket.gethostname()}-{os.getpid()}")
+        worker = compose(settings, prep, prep.pids, metrics, spans)
+        exporter = Exporter(settings.metrics, metrics.registry) if settings.metrics else None
     except (SettingsError, ProcessorConfigError) as error:
         print(f"photocall prep: {error}", file=sys.stderr)
         return 2
     prep.start()
     worker.serve()
     prep.close()
+    if exporter is not None:
+        exporter.close()
+    if spans is not None:
+        spans.close()
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # one that comes now is the fresh process's
     if worker.worn is not None:
         log.info("beginning anew", extra=fields(after=worker.worn))
@@ -62,7 +73,13 @@ def main() -> int:
     return 0
 
 
-def compose(settings: PrepSettings, prep: Prep, helpers: Callable[[], Iterable[int]] = tuple) -> PrepWorker:
+def compose(
+    settings: PrepSettings,
+    prep: Prep,
+    helpers: Callable[[], Iterable[int]] = tuple,
+    metrics: PrepMetrics | None = None,
+    spans: Spans | None = None,
+) -> PrepWorker:
     """The worker with everything it needs; `helpers` are the processes that `prep` works with.
 
     Raises ProcessorConfigError; Redis need not be there yet.
@@ -88,6 +105,8 @@ def compose(settings: PrepSettings, prep: Prep, helpers: Callable[[], Iterable[i
         stopping=lambda: worker.stopping,
         fetcher=Fetcher(caller) if settings.fetch_urls else None,
         wear=wear,
+        metrics=metrics,
+        spans=spans,
     )
     PREPARER.set(preparer)
     SHOWROOM.set(Showroom(client, images, shelf, prep))

@@ -8,7 +8,6 @@ a dead worker left on its lane's list goes to the outbox, whose sweeper enqueues
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job
 
 from photocall.errors import PhotocallError
-from photocall.keys import OUTBOX, PREPARE_JOB
+from photocall.keys import OUTBOX, PREPARE_JOB, job_of_rq_id
 from photocall.logs import fields
 from photocall.queueing import PrepareJob
 from photocall.scripts import Call, run
@@ -30,8 +29,6 @@ log = logging.getLogger(__name__)
 
 RECOVER_S = 5.0  # an entry seen on a list of taken ones for so long was left by a dead worker, or has a lease by now
 FORGET_S = 60
-
-_ENTRY = re.compile(r"prep-(?P<job>.+)-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +80,10 @@ class Entries:
 
     def give_back(self, entry_id: str, lane: int) -> None:
         """Leave it to the outbox whether the job is enqueued again: its sweeper looks at the record, this does not."""
-        named = _ENTRY.fullmatch(entry_id)
+        job_id = job_of_rq_id(entry_id)
         with self._redis.pipeline() as pipe:
-            if named is not None:
-                pipe.zadd(OUTBOX, {named["job"]: time.time()}, nx=True)
+            if job_id is not None:
+                pipe.zadd(OUTBOX, {job_id: time.time()}, nx=True)
             pipe.expire(PrepareJob.key_for(entry_id), FORGET_S)  # a slow worker may be at it yet
             pipe.lrem(self._lists[lane - 1][1], 1, entry_id)
             pipe.execute()

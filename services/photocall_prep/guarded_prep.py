@@ -25,6 +25,7 @@ from photocall.supervisor import ends_with
 from photocall.views import PLAIN, Budget, View
 from photocall_prep.decoder import asking, unpacked
 from photocall_prep.decoder.channel import Channel, Frame
+from photocall_prep.metrics import PrepMetrics
 from photocall_prep.prepare import PreparedImage
 from photocall_prep.refusal import ImageRefused
 
@@ -48,8 +49,15 @@ class GuardedPrep:
     A decoder ends with the thread that started it, so threads that ask should live as long as this does.
     """
 
-    def __init__(self, environ: Mapping[str, str], wall_s: float, module: str = "photocall_prep.decoder") -> None:
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        wall_s: float,
+        module: str = "photocall_prep.decoder",
+        metrics: PrepMetrics | None = None,
+    ) -> None:
         """`environ`: PrepSettings' variables, of which decoders get all but the secrets."""
+        self._lost = (metrics or PrepMetrics()).decoders_lost
         self._environ = without_secrets(environ)
         self._wall_s = wall_s
         self._module = module
@@ -77,10 +85,12 @@ class GuardedPrep:
                 answer = decoder.ask(asking(data, budget, view), self._wall_s)
             except TimeoutError:
                 decoder.end()
+                self._lost.labels("too_slow").inc()
                 log.warning("a decoder is killed", extra=fields(after_s=self._wall_s, bytes=len(data)))
                 raise ImageRefused("image_undecodable", f"not decoded within {self._wall_s:g} s") from None
             except (EOFError, OSError) as error:
                 ended = decoder.died()
+                self._lost.labels("died").inc()
                 log.warning("a decoder died", extra=fields(how=ended, error=type(error).__name__, bytes=len(data)))
                 continue
             except ValueError:

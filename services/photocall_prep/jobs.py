@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import redis
 from redis.exceptions import OutOfMemoryError
 
-from photocall import failpoints
+from photocall import failpoints, tracing
 from photocall.asks import Ask
 from photocall.backoff import Backoff
 from photocall.blob_store import BlobsRefused
@@ -25,12 +25,14 @@ from photocall.errors import JobGone, StoreFull, UnknownJob
 from photocall.grid import Grid
 from photocall.images import ImageStore
 from photocall.jobs import JobRecord, Lease, Refused
-from photocall.logs import fields
+from photocall.logs import about_job, fields
 from photocall.records import Records
+from photocall.tracing import Spans, Value
 from photocall.views import PLAIN, View
 from photocall.wire import pack, unpack
 from photocall_prep.fetch import Fetcher
 from photocall_prep.lease_keeper import LeaseKeeper
+from photocall_prep.metrics import PrepMetrics
 from photocall_prep.prepare import Prep
 from photocall_prep.refusal import ImageRefused
 from photocall_prep.shelf import PatchShelf
@@ -75,6 +77,8 @@ class Preparer:
         stopping: Callable[[], bool] = lambda: False,
         fetcher: Fetcher | None = None,
         wear: Wear | None = None,
+        metrics: PrepMetrics | None = None,
+        spans: Spans | None = None,
     ) -> None:
         self._records = records
         self._images = images
@@ -83,22 +87,43 @@ class Preparer:
         self._stopping = stopping
         self._fetcher = fetcher  # None: pictures by URL are refused
         self._wear = wear or Wear()
+        self._metrics = metrics or PrepMetrics()
+        self._spans = spans
 
     def prepare(self, job_id: str) -> None:
         """Take the job and see it through to the engine, to an error, or back to the queue. Raises redis' errors."""
-        lease = self._lease(job_id)
-        if lease is None:
-            log.info("nothing to do", extra=fields(job=job_id))
-            return
-        started = time.perf_counter()
-        with LeaseKeeper(self._records, lease) as keeper:
-            outcome, kept = self._through_outages(lease, keeper)
-        took_ms = round(1000 * (time.perf_counter() - started), 1)
-        log.info(_summary(outcome), extra=fields(job=job_id, attempt=lease.attempt, ms=took_ms, kept=kept))
+        with about_job(job_id):
+            lease = self._lease(job_id)
+            if lease is None:
+                self._metrics.jobs.labels("nothing").inc()
+                log.info("nothing to do")
+                return
+            started = time.perf_counter()
+            with LeaseKeeper(self._records, lease) as keeper:
+                outcome, kept = self._through_outages(lease, keeper)
+            took_s = time.perf_counter() - started
+            self._count(outcome, kept, took_s)
+            if self._spans is not None:
+                about: dict[str, Value] = {"job": job_id, "outcome": _summary(outcome), "attempt": lease.attempt}
+                now = time.time()
+                self._spans.record("prepare", tracing.parent_of(lease.cause), now - took_s, now, **about)
+            log.info(_summary(outcome), extra=fields(attempt=lease.attempt, ms=round(1000 * took_s, 1), kept=kept))
 
     def keep(self, job_ids: Sequence[str]) -> None:
         """These wait for this worker, and for others if it dies; no longer than a lease."""
         self._records.postpone(job_ids, time.time() + BEHIND_S)
+
+    def _count(self, outcome: Outcome, kept: bool, took_s: float) -> None:
+        self._metrics.job_seconds.observe(took_s)
+        if not kept:
+            self._metrics.jobs.labels("lost").inc()
+        elif outcome is None:
+            self._metrics.jobs.labels("handed_back").inc()
+        elif isinstance(outcome, Refused):
+            self._metrics.jobs.labels("refused").inc()
+            self._metrics.refusals.labels(outcome.code).inc()
+        else:
+            self._metrics.jobs.labels("prepared").inc()
 
     def _through_outages(self, lease: Lease, keeper: LeaseKeeper) -> tuple[Outcome, bool]:
         """All steps may be taken twice. So Redis is waited for under the lease: otherwise this job would wait longer,
@@ -124,13 +149,21 @@ class Preparer:
 
     def _lease(self, job_id: str) -> Lease | None:
         """The job with its `busy` event in one write, which passes in a full store too; None: not to be prepared."""
+        cause, accepted_at = None, 0.0
         try:
-            cause = self._records.get(job_id).header
+            record = self._records.get(job_id)
+            cause, accepted_at = record.header, record.created_at
         except (UnknownJob, JobGone):
             return None
-        except (ValueError, LookupError, TypeError):  # a record that cannot be read fails its job, under a lease
-            cause = None
-        return self._records.lease(job_id, "preparing", cause)
+        except (ValueError, LookupError, TypeError):  # it fails its job, under a lease
+            pass
+        lease = self._records.lease(job_id, "preparing", cause)
+        if lease is not None and accepted_at and lease.attempt == 1:
+            now = time.time()
+            self._metrics.queue_seconds.observe(max(0.0, now - accepted_at))
+            if self._spans is not None:
+                self._spans.record("queue wait", tracing.parent_of(lease.cause), accepted_at, now, job=job_id)
+        return lease
 
     def _outcome(self, lease: Lease, keeper: LeaseKeeper) -> Outcome:
         """The prepared pictures, or how the job ends, or None when the work is to stop here. Raises redis' errors."""
@@ -145,7 +178,7 @@ class Preparer:
         except redis.RedisError:
             raise
         except Exception as error:  # a defect of ours: this job fails, its neighbours and the process go on
-            log.exception("cannot prepare a job", extra=fields(job=job_id))
+            log.exception("cannot prepare a job")
             return Refused("internal", f"preparing the pictures failed: {type(error).__name__}")
 
     def _with_fetched(self, record: JobRecord, lease: Lease, keeper: LeaseKeeper) -> JobRecord | None:
@@ -201,7 +234,9 @@ class Preparer:
         for (sha256, view), shown in whole.items():
             if keeper.lost or self._stopping():
                 return None
-            grid = self._shelf.find(sha256, shown) or self._prepare_one(record, sha256, shown, keeper)
+            grid = self._shelf.find(sha256, shown)
+            self._metrics.pictures.labels("made" if grid is None else "shelf").inc()
+            grid = grid or self._prepare_one(record, sha256, shown, keeper)
             if grid is None:
                 return None
             described.append(
@@ -234,13 +269,16 @@ class Preparer:
             raise _of_picture("image_lost", f"the bytes of image {name} are gone", name, sha256)
         failpoints.reach("prep.decode", sha256)
         self._wear.add()
+        self._metrics.picture_bytes.inc(len(data))
         try:
-            prepared = self._prep.prepare(data, view.budget or self._shelf.budget, view)
+            with self._metrics.picture_seconds.time():
+                prepared = self._prep.prepare(data, view.budget or self._shelf.budget, view)
         except ImageRefused as refused:
             raise _of_picture(refused.code, f"cannot decode image {name}: {refused.reason}", name, sha256) from refused
         while True:
             try:
                 self._shelf.put(sha256, view, prepared)
+                self._metrics.blob_bytes.inc(len(prepared.patches))
                 return prepared.grid
             except BlobsRefused as error:  # an accepted job is not failed for want of room that others have taken
                 if keeper.lost or self._stopping():

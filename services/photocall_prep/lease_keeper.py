@@ -10,6 +10,7 @@ import redis
 
 from photocall.backoff import Backoff
 from photocall.jobs import Lease
+from photocall.logs import thread_about
 from photocall.records import Records
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class LeaseKeeper:
         self._every_s = every_s
         self._done = threading.Event()
         self._lost = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+        self._thread = thread_about(lease.job_id, self._renew, "lease")
 
     @property
     def lost(self) -> bool:

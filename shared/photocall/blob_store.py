@@ -45,5 +45,8 @@ class BlobStore(Protocol):
     def remove_all(self, prefix: str) -> None:
         """Remove those whose keys begin so; it looks at every key."""
 
+    def held(self) -> int:
+        """Bytes of what is there, counted or as the store knows it; 0 where it does not answer."""
+
     def sweep(self) -> int:
         """Remove what nobody used for long, and what is over the bound, the longest unused first; how many went."""

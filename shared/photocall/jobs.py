@@ -69,6 +69,7 @@ class NewJob:
     remember: bool = True  # a turn: it stays in the transcript
     webhook: Webhook | None = None
     max_jobs: int | None = None  # unfinished ones that the owner's key may have; None: as many as the policy lets it
+    traceparent: str = ""  # the trace that it belongs to; empty: none
     to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 

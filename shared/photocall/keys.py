@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Literal, TypeAlias
 
 Lane: TypeAlias = Literal["interactive", "batch"]
@@ -34,6 +35,9 @@ FORGET_JOB = "photocall_prep.show.forget"
 PREP_JOBS = (PREPARE_JOB, SHOW_JOB, FORGET_JOB)
 WEBHOOK_QUEUE = "webhooks"  # RQ queue of due deliveries
 DELIVER_JOB = "photocall_gateway.courier.deliver"  # the only function that an entry of this one may name
+
+
+_ATTEMPT = re.compile(r"prep-(?P<job>.+)-\d+")  # `rq_id`
 
 
 def job(job_id: str) -> str:
@@ -189,6 +193,12 @@ def blob(name: str) -> str:
 def rq_id(job_id: str, attempt: int) -> str:
     """Id of the RQ job that prepares one attempt."""
     return f"prep-{job_id}-{attempt}"
+
+
+def job_of_rq_id(entry_id: str) -> str | None:
+    """The job whose attempt an RQ job of this id prepares; None for work that is no attempt's."""
+    found = _ATTEMPT.fullmatch(entry_id)
+    return found["job"] if found else None
 
 
 def webhook_rq_id(delivery_id: str, attempt: int) -> str:

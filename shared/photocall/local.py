@@ -84,7 +84,8 @@ class LocalStack:
                 )
             )
         workers = settings.prep_workers or min(MOST_WORKERS, len(os.sched_getaffinity(0)))
-        specs += [_room(f"prep-{n}", "photocall_prep", told) for n in range(1, workers + 1)]
+        for n in range(1, workers + 1):
+            specs.append(_room(f"prep-{n}", "photocall_prep", told | _metrics_of(settings, n)))
         leave_s = settings.drain_notice_s + settings.drain_s + 10
         specs.append(_room("engine", "photocall_engine", told, stop_s=settings.drain_s + 10))
         specs.append(_room("gateway", "photocall_gateway", told, stage=2, stop_s=leave_s))
@@ -123,6 +124,13 @@ def socket_url(data: Path) -> str | None:
     """Where the Redis of a `photocall up` on this state directory listens; None while there is none."""
     socket_file = _run_dir(data) / SOCKET
     return f"unix://{socket_file}" if socket_file.exists() else None
+
+
+def _metrics_of(settings: LocalSettings, place: int) -> dict[str, str]:
+    """The engine shows its metrics at the address that is set, each prep worker on a port behind it."""
+    if settings.metrics is None:
+        return {}
+    return {"PHOTOCALL_METRICS": str(settings.metrics._replace(port=settings.metrics.port + place))}
 
 
 def _tag(data: Path) -> str:

@@ -20,15 +20,19 @@ VERSION = "1.0"
 _SCHEMAS: dict[type[Message], dict[str, tuple[type, ...]]] = {}  # filled by `schema`, as types are first read
 
 
-class Header(TypedDict):
-    """Who sent what, when; the parent header of a message is the header of its cause."""
-
+class _Header(TypedDict):
     msg_id: str
     session: str
     username: str
     date: str
     msg_type: str
     version: str
+
+
+class Header(_Header, total=False):
+    """Who sent what, when; the parent header of a message is the header of its cause."""
+
+    traceparent: str  # where the request is traced: the span that its spans are children of
 
 
 def new_header(msg_type: str, session: str, username: str = "photocall") -> Header:

@@ -117,6 +117,8 @@ class Operations:
         Raises IdempotencyMismatch, QueueFull, KeyBusy, StoreFull, UnknownImage, UnknownSession or SessionFull.
         """
         header = new_header(DecideRequest.msg_type, self.wire.session)
+        if new.traceparent:
+            header["traceparent"] = new.traceparent
         deadline = min(new.deadline_at, new.created_at + MAX_AGE_S)
         to_prepare = bool(new.images) if new.to_prepare is None else new.to_prepare
         stage: Stage = "preparing" if to_prepare else "running"

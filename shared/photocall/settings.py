@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from photocall.addresses import Network
@@ -194,6 +194,33 @@ def blobs_url(value: str) -> str:
         raise _Expected("dir:/absolute/path or a Redis URL") from None
 
 
+class Address(NamedTuple):
+    """Where a process listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(value: str) -> Address:
+    """`host:port`, an IPv6 address in brackets."""
+    host, _, port = value.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise _Expected("an address to listen on, as 127.0.0.1:9464")
+    return Address(host, int(port))
+
+
+def http_url(value: str) -> str:
+    """An http or https URL with a host."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _Expected("an http or https URL")
+    return value
+
+
 def _each(by_device: Mapping[str, int]) -> str:
     return ", ".join(f"{value} on {device}" for device, value in by_device.items())
 
@@ -259,6 +286,12 @@ class SharedSettings(Settings):
     allow_networks: tuple[Network, ...] = setting(
         "PHOTOCALL_ALLOW_NETWORKS", (), networks, "private networks that pictures by URL and webhooks may reach"
     )
+    log_format: Literal["line", "json"] = setting(
+        "PHOTOCALL_LOG_FORMAT", "line", one_of("line", "json"), "log lines for people, or one JSON object a line"
+    )
+    traces: str = setting(
+        "PHOTOCALL_TRACES", "", http_url, "OTLP over HTTP: traces go to this URL, as http://collector:4318/v1/traces"
+    )
     failpoint: str = setting("PHOTOCALL_FAILPOINT", "", text, "tests only: die once at this named point")
 
     def signing_key(self) -> bytes:
@@ -272,6 +305,10 @@ class SharedSettings(Settings):
         """The name the checkpoint answers to: its directory's, and `photocall-mini` for the one that ships."""
         name = self.model.resolve().name
         return "photocall-mini" if name == "mini" else name
+
+
+def _metrics() -> Any:
+    return setting("PHOTOCALL_METRICS", None, address, "where prep or engine shows metrics; unset: nowhere")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,6 +428,7 @@ class PrepSettings(SharedSettings):
     decode_bytes: int = setting(
         "PHOTOCALL_DECODE_BYTES", 1536 * MIB, integer(128 * MIB), "memory that a decoder may allocate"
     )
+    metrics: Address | None = _metrics()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,6 +467,10 @@ class EngineSettings(SharedSettings):
     engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
     hold_s: float = setting("PHOTOCALL_SESSION_HOLD_S", 300.0, seconds(1.0), "a session's K/V is held so long at most")
+    canary_s: float = setting(
+        "PHOTOCALL_CANARY_S", 300.0, seconds(0.0), "an idle engine asks its start's question again so often; 0: never"
+    )
+    metrics: Address | None = _metrics()
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Self:
@@ -449,6 +491,7 @@ class LocalSettings(GatewaySettings):
         "PHOTOCALL_PREP_WORKERS", 0, integer(0, 64), "prep workers that `up` starts; 0: one for each core it may use"
     )
     redis_memory: int = setting("PHOTOCALL_REDIS_MEMORY", 1024 * MIB, integer(64 * MIB), "maxmemory of `up`'s Redis")
+    metrics: Address | None = _metrics()
 
 
 def load_or_make_key(file: Path) -> bytes:

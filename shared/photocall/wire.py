@@ -17,7 +17,7 @@ from photocall.errors import BadSignature, MalformedMessage, UnknownVersion
 from photocall.messages import TYPES, VERSION, Envelope, Header, Message, new_header
 
 SIGNATURE_BYTES = hashlib.sha256().digest_size
-_HEADER_FIELDS = tuple(Header.__annotations__)
+_HEADER_FIELDS = tuple(name for name in Header.__annotations__ if name in Header.__required_keys__)
 
 
 class Wire:
@@ -91,4 +91,7 @@ def unpack(data: bytes) -> Any:
 def _header(part: Mapping[str, Any]) -> Header:
     if not all(isinstance(part.get(name), str) for name in _HEADER_FIELDS):
         raise MalformedMessage("a header lacks a field")
-    return cast(Header, {name: part[name] for name in _HEADER_FIELDS})
+    found = {name: part[name] for name in _HEADER_FIELDS}
+    if isinstance(traceparent := part.get("traceparent"), str):
+        found["traceparent"] = traceparent
+    return cast(Header, found)

@@ -37,7 +37,7 @@ def runner_for(tokenizer: ChatTokenizer, **options: Any) -> FakeRunner:
 
 def test_it_looks_at_one_picture(tokenizer: ChatTokenizer) -> None:
     runner = runner_for(tokenizer)
-    assert run_self_test(build(tokenizer, runner), grid_for(1280, 720, 140)) >= 0
+    assert run_self_test(build(tokenizer, runner), grid_for(1280, 720, 140)).took_s >= 0
     assert runner.encoded == 1
     assert any((batch.soft_idx >= 0).sum() == grid_for(1280, 720, 140).num_soft for batch in runner.batches)
 

@@ -90,7 +90,7 @@ def test_metrics(client: TestClient, backend: FakeBackend, redis_client: redis.R
         'photocall_http_requests_total{method="OTHER",route="other",status="404"} 1.0',
         'photocall_jobs_accepted_total{priority="interactive",shape="systemone"} 1.0',
         'photocall_jobs_accepted_total{priority="batch",shape="job"} 1.0',
-        'photocall_stage_ms_count{stage="prefill"} 1.0',
+        'photocall_sync_stage_seconds_count{stage="prefill"} 1.0',
         'photocall_shared_events{event="bad_signature"} 3.0',
         "photocall_unfinished_jobs 1.0",
         "photocall_engines_ready 1.0",

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from ops import docs
+from photocall import metrics
 from photocall.settings import table
 from photocall_gateway.app import ROUTES
 from photocall_gateway.openapi import document
@@ -29,6 +30,11 @@ def test_every_folder_with_code_is_listed() -> None:
 def test_the_settings_table_is_the_code_s() -> None:
     text = docs.SETTINGS.read_text()
     assert text == docs.with_generated(text, table()), "run: make docs"
+
+
+def test_the_tables_of_metrics_are_the_code_s() -> None:
+    text = docs.METRICS.read_text()
+    assert text == docs.with_generated(text, metrics.table()), "run: make docs"
 
 
 def test_one_request_can_be_followed_through_at_most_twelve_files_of_the_engine() -> None:

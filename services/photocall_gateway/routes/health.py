@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from photocall_gateway import docs_page
 from photocall_gateway.described import Described, operation
 from photocall_gateway.openapi_parts import Schema, content, obj
+from photocall_gateway.queues import waiting_entries
 from photocall_gateway.services import Services, services
 
 
@@ -44,6 +45,9 @@ async def _read_shared(s: Services) -> None:
     depth = await s.records.depth()
     s.metrics.unfinished.set(depth.get("jobs", 0))
     s.metrics.unfinished_bytes.set(depth.get("bytes", 0))
+    for waiting in await waiting_entries(s.redis):
+        s.metrics.queue_entries.labels(waiting.queue, waiting.lane).set(waiting.entries)
+        s.metrics.queue_age.labels(waiting.queue, waiting.lane).set(waiting.age_s)
     for event, count in (await s.records.counters()).items():
         s.metrics.shared.labels(event).set(count)
     state = await s.readiness.state()

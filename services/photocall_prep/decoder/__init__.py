@@ -25,7 +25,7 @@ from typing import Any
 from PIL import Image
 
 from photocall.grid import BUDGETS, Grid, ProcessorConfig
-from photocall.logs import set_up
+from photocall.logs import about_job, current_job, set_up
 from photocall.settings import PrepSettings
 from photocall.views import Budget, View, parse_budget
 from photocall_prep.crowd import Crowd, own_cores
@@ -45,7 +45,8 @@ def serve(channel: Channel, prep: Prep, most: int) -> None:
             asked = channel.receive(most)
         except EOFError:
             return
-        channel.send(_answer(prep, asked))
+        with about_job(str(asked.head.get("job", ""))):
+            channel.send(_answer(prep, asked))
 
 
 def _answer(prep: Prep, asked: Frame) -> Frame:
@@ -65,7 +66,7 @@ def _answer(prep: Prep, asked: Frame) -> Frame:
 
 def asking(data: bytes, budget: Budget, view: View) -> Frame:
     """The question."""
-    return Frame({"budget": str(budget), "view": str(view)}, data)
+    return Frame({"budget": str(budget), "view": str(view), "job": current_job()}, data)
 
 
 def packed(prepared: PreparedImage) -> Frame:
@@ -100,6 +101,7 @@ def run(environ: Mapping[str, str], socket_fd: int, memory_fd: int, prep: Prep |
     for number in (signal.SIGINT, signal.SIGTERM):  # meant for the worker, which ends this by closing the channel
         signal.signal(number, signal.SIG_IGN)
     settings = PrepSettings.from_env(environ)
+    set_up("decoder", form=settings.log_format)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # it would be full of somebody's picture
     prep = prep or _prep(settings)
     prep.prepare(_small_picture(), BUDGETS[0])
