@@ -1,4 +1,4 @@
-"""What it costs to count: processor time of an engine's step, of an answer, and of a call of the gateway, in microseconds.
+"""What it costs to count: microseconds of processor time for a step of the engine, an answer, a call of the gateway.
 
 `python -m ops.bench.observations`. Nothing waits here, so wall time would say the same on a machine that is idle.
 """

@@ -1,8 +1,8 @@
 """Traces: what a request spent its time on in each process, as spans of one trace. Off unless PHOTOCALL_TRACES is set.
 
-Off costs a comparison with None, and imports nothing. A trace is carried as W3C's `traceparent`: from the caller's
-header, or begun by the gateway, then in the header that every message about the job repeats as its parent's. Spans of
-prep and the engine are written down once they are over, from times that are taken anyway.
+Off costs a comparison with None, and imports nothing of OpenTelemetry. A trace is carried as W3C's `traceparent`: from
+the caller's header, or begun by the gateway, then in the header that every message about the job repeats as its
+parent's. Spans of prep and the engine are written down once they are over, from times that are taken anyway.
 """
 
 from __future__ import annotations
