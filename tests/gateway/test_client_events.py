@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -73,7 +74,7 @@ class Cutting(httpx.HTTPTransport):
 def test_a_broken_connection_is_gone_on_with(
     address: str, backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("photocall.client.sync_client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("photocall.client.sync_client.time", SimpleNamespace(sleep=lambda seconds: None))
     transport = Cutting(2)
     with Client(address, transport=transport) as photocall:
         job = photocall.wait(photocall.submit(None, QUESTIONS, state="text"), timeout_s=20)
@@ -150,7 +151,7 @@ def test_each_refusal_has_its_exception(status: int, kind: str) -> None:
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("photocall.client.sync_client.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("photocall.client.sync_client.time", SimpleNamespace(sleep=lambda seconds: None))
     address = f"http://127.0.0.1:{free_port('127.0.0.1')}"
     with Client(address) as photocall:
         for call in (photocall.models, lambda: list(photocall.events("job_1"))):

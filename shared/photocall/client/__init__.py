@@ -24,10 +24,14 @@ from photocall.client.answers import (
     TextAnswer,
     YesNoAnswer,
 )
+from photocall.client.async_batch_run import AsyncBatchRun
 from photocall.client.async_client import AsyncClient
 from photocall.client.batch_flows import Batch, Row
+from photocall.client.batch_items import Columns
+from photocall.client.batch_run import BatchRun
 from photocall.client.errors import (
     AccessRefused,
+    BatchFailed,
     Busy,
     ClientError,
     InvalidRequest,
@@ -45,20 +49,25 @@ from photocall.client.questions import Question, Questions, box, choice, number,
 from photocall.client.shorthand import question_of, questions_of
 from photocall.client.shown import Job
 from photocall.client.sync_client import Client
+from photocall.client.tables import to_arrow, to_pandas, to_rows
 
 __all__ = [
     "AccessRefused",
     "Alternative",
     "Answer",
     "Answers",
+    "AsyncBatchRun",
     "AsyncClient",
     "Batch",
+    "BatchFailed",
+    "BatchRun",
     "Box",
     "BoxAnswer",
     "Busy",
     "ChoiceAnswer",
     "Client",
     "ClientError",
+    "Columns",
     "Event",
     "Image",
     "Images",
@@ -88,5 +97,8 @@ __all__ = [
     "questions_of",
     "score",
     "text",
+    "to_arrow",
+    "to_pandas",
+    "to_rows",
     "yes_no",
 ]

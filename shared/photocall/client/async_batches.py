@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from photocall.client import batch_flows as flows
 from photocall.client.batch_flows import Batch, Row
 from photocall.client.batch_source import Source, packed
-from photocall.client.flows import Flow, T
+from photocall.client.run_protocol import AsyncRun
 from photocall.client.sync_batches import SYSTEMONE
-
-
-class Run(Protocol):
-    """Runs a flow to its end."""
-
-    async def __call__(self, flow: Flow[T], /) -> T: ...
 
 
 class AsyncBatches:
     """`AsyncClient.batches`: as Batches, with coroutines."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: AsyncRun) -> None:
         self._run = run
 
     async def create(

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from photocall.client import calibration_flows as flows
-from photocall.client.async_batches import Run
 from photocall.client.calibration_flows import Label
+from photocall.client.run_protocol import AsyncRun
 
 
 class AsyncCalibrations:
     """`AsyncClient.calibrations`: as Calibrations, with coroutines."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: AsyncRun) -> None:
         self._run = run
 
     async def create(

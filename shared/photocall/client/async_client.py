@@ -10,8 +10,10 @@ from typing import Any, Self
 import httpx
 
 from photocall.client import flows
+from photocall.client.async_batch_run import AsyncBatchRun
 from photocall.client.async_batches import AsyncBatches
 from photocall.client.async_calibrations import AsyncCalibrations
+from photocall.client.batch_items import EVERY_COLUMN, Columns, given, split
 from photocall.client.event_stream import READ_S, Event, EventStream
 from photocall.client.flows import Call, Flow, Look, Pause, T
 from photocall.client.pictures import Images
@@ -97,6 +99,27 @@ class AsyncClient:
             if ended:
                 yield Event("ended", {}, job=found)
                 return
+
+    async def batch(
+        self,
+        source: Any,
+        questions: Questions | None = None,
+        *,
+        state: Any = None,
+        columns: Columns = EVERY_COLUMN,
+        key: str | None = None,
+        progress: bool | None = None,
+        **fields: Any,
+    ) -> AsyncBatchRun:
+        """See Client.batch."""
+        own, of_rows = split(fields)
+        made = given(source, questions, state, columns, of_rows)
+        batch = await self.batches.create(made.source, made.request, endpoint=made.endpoint, idempotency_key=key, **own)
+        return AsyncBatchRun(self._run, batch, made.labels, progress)
+
+    async def resume(self, batch_id: str, *, progress: bool | None = None) -> AsyncBatchRun:
+        """See Client.resume."""
+        return AsyncBatchRun(self._run, await self.batches.get(batch_id), None, progress)
 
     async def get(self, job: Job | str) -> Job:
         """See Client.get."""

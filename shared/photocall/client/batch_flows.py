@@ -32,6 +32,12 @@ class Batch(Shown):
         """Rows: `total`, `completed`, `failed`."""
         return dict(self.fields["request_counts"])
 
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """What is wrong with its input, where that cannot be run: `code`, `message`, `line`."""
+        found = (self.fields.get("errors") or {}).get("data") or []
+        return [dict(error) for error in found if error["code"] != "all_rows_failed"]  # whose rows say why
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -43,6 +49,16 @@ class Row:
     @property
     def custom_id(self) -> str:
         return str(self.line["custom_id"])
+
+    @property
+    def id(self) -> str:
+        """The same, as a job has one."""
+        return self.custom_id
+
+    @property
+    def number(self) -> int:
+        """Its place in the input, from 1."""
+        return int(str(self.line["id"]).rpartition("-")[2])
 
     @property
     def ok(self) -> bool:
@@ -114,6 +130,34 @@ def wait(batch_id: str, timeout_s: float | None) -> Flow[Batch]:
     return batch
 
 
+@dataclass(frozen=True, slots=True)
+class News:
+    """A batch as it is, and rows that were not there before: answered ones first, then those that failed."""
+
+    batch: Batch
+    answered: list[Row]
+    failed: list[Row]
+
+
+def news(batch_id: str, answered: int, failed: int) -> Flow[News]:
+    """What is behind so many answered and failed rows. No row of a batch that has ended: these were all."""
+    batch = yield from get(batch_id)  # before its lines: if it had ended, there will be no more
+    first = yield from _lines(batch.fields["output_file_id"], answered)
+    return News(batch, first, (yield from _lines(batch.fields["error_file_id"], failed)))
+
+
+def rest(seconds: float) -> Flow[None]:
+    """Let some time pass."""
+    yield Pause(seconds)
+
+
+def _lines(file_id: str | None, after: int) -> Flow[list[Row]]:
+    if file_id is None:
+        return []
+    content = (yield from call(Call("GET", f"/v1/files/{file_id}/content?after={after}&limit={PAGE_LINES}"))).content
+    return [Row(place, json.loads(line)) for place, line in enumerate(content.splitlines(), after + 1)]
+
+
 def page(batch_id: str, after: int, failed: bool, follow: bool) -> Flow[list[Row]]:
     """Some rows of the results behind the first `after`, once there are any; none: there are no more.
 
@@ -123,12 +167,8 @@ def page(batch_id: str, after: int, failed: bool, follow: bool) -> Flow[list[Row
     while True:
         batch = yield from get(batch_id)  # before its lines: if it had ended, these are the last
         file_id = batch.fields["error_file_id" if failed else "output_file_id"]
-        if file_id is not None:
-            path = f"/v1/files/{file_id}/content?after={after}&limit={PAGE_LINES}"
-            content = (yield from call(Call("GET", path))).content
-            lines = [json.loads(line) for line in content.splitlines()]
-            if lines:
-                return [Row(place, line) for place, line in enumerate(lines, after + 1)]
+        if rows := (yield from _lines(file_id, after)):
+            return rows
         if batch.ended or not follow:
             return []
         yield Pause(pause_s)

@@ -15,7 +15,7 @@ ClientError                    any failure of the client; `code` and `message`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -143,6 +143,23 @@ class JobFailed(ClientError):
 
 
 _LIVE = ("queued", "preparing", "running", "cancelling")
+
+
+class BatchFailed(ClientError):
+    """The input of a batch cannot be run, so it has no rows. `errors` has what is wrong, line by line."""
+
+    def __init__(self, batch_id: str, errors: Sequence[Mapping[str, Any]]) -> None:
+        shown = [
+            f"line {error['line']}: {error['message']}" if error.get("line") else error["message"] for error in errors
+        ]
+        more = f"; and {len(shown) - 3} more" if len(shown) > 3 else ""
+        super().__init__(f"batch {batch_id} cannot be run: {'; '.join(shown[:3])}{more}")
+        self.batch_id = batch_id
+        self.errors = [dict(error) for error in errors]
+
+    @property
+    def code(self) -> str:
+        return str(self.errors[0]["code"])
 
 
 class NotAnswered(ClientError, TimeoutError):

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from photocall.client import batch_flows as flows
 from photocall.client.batch_flows import Batch, Row
 from photocall.client.batch_source import Source, packed
-from photocall.client.flows import Flow, T
+from photocall.client.run_protocol import Run
 
 SYSTEMONE = "/v1/systemone"
-
-
-class Run(Protocol):
-    """Runs a flow to its end."""
-
-    def __call__(self, flow: Flow[T], /) -> T: ...
 
 
 class Batches:

@@ -7,7 +7,7 @@ from typing import Any
 
 from photocall.client import calibration_flows as flows
 from photocall.client.calibration_flows import Label
-from photocall.client.sync_batches import Run
+from photocall.client.run_protocol import Run
 
 
 class Calibrations:

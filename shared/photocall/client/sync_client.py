@@ -10,6 +10,8 @@ from typing import Any, Self
 import httpx
 
 from photocall.client import flows
+from photocall.client.batch_items import EVERY_COLUMN, Columns, given, split
+from photocall.client.batch_run import BatchRun
 from photocall.client.event_stream import READ_S, Event, EventStream
 from photocall.client.flows import Call, Flow, Look, Pause, T
 from photocall.client.pictures import Images
@@ -103,6 +105,37 @@ class Client:
             if ended:
                 yield Event("ended", {}, job=found)
                 return
+
+    def batch(
+        self,
+        source: Any,
+        questions: Questions | None = None,
+        *,
+        state: Any = None,
+        columns: Columns = EVERY_COLUMN,
+        key: str | None = None,
+        progress: bool | None = None,
+        **fields: Any,
+    ) -> BatchRun:
+        """Ask the same of many pictures: a batch on the server, whose rows are answered when there is room.
+
+        `source`: a folder, an archive, a glob ("shots/**/*.jpg"), a list of pictures, pictures by id, a table (a
+        DataFrame, one of Arrow's, a list of dicts, a JSONL file: its column `image`, or the one that `columns` names,
+        is the picture), or a JSONL file of whole requests, which needs no questions.
+        `state`: as in `submit`; its texts name columns of a table in braces, or it is a function of the row.
+        `key`: the same source under the same key is the same batch, for a day, whichever program comes with it; so who
+        was interrupted goes on. `progress`: a bar; None: where somebody looks on. `fields`: completion_window, metadata
+        and webhook of the batch; budget, order, abstain, calibration, deadline_s and model of each row.
+        Raises RequestRefused, OSError for a picture that cannot be read, ValueError and TypeError for what is none.
+        """
+        own, of_rows = split(fields)
+        made = given(source, questions, state, columns, of_rows)
+        batch = self.batches.create(made.source, made.request, endpoint=made.endpoint, idempotency_key=key, **own)
+        return BatchRun(self._run, batch, made.labels, progress)
+
+    def resume(self, batch_id: str, *, progress: bool | None = None) -> BatchRun:
+        """A batch that was begun before, by whomever: its rows from the first on."""
+        return BatchRun(self._run, self.batches.get(batch_id), None, progress)
 
     def get(self, job: Job | str) -> Job:
         """A job as it is. Raises RequestRefused."""
