@@ -3,10 +3,14 @@
 The answer has a fixed form: a letter for the edge (T, B, L, R) and two digits, the hundredth of the picture's height or
 width, counted from the top left, in which the edge lies. The edges do not depend on each other, so that every digit of
 all four is read in one forward: after the letter the first digit, after each first digit the second.
+
+Whether there is anything to put a box around is read where the answer begins: a model that sees nothing ends its turn
+at once instead of naming an edge.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +32,13 @@ _DIGITS = "0123456789"
 class BoxReader:
     """Edges that would cross are given in order: top is never below bottom, left never right of right.
 
-    With a slot "cannot tell", a model that would end its turn at once sees nothing to put a box around.
+    With a slot "cannot tell" the answer is abstained where the end of the turn is likelier than all edges.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, temperature: float, abstain: Abstain | None = None) -> None:
         self._temperature = temperature
         self._abstain = abstain
+        self._slot = abstain is not None and abstain.cannot_tell  # the end of the turn is one of the labels
         self._end = tokenizer.end
         self._label_mass: float | None = None
         self._marks = tuple(tokenizer.single(mark) for mark in MARKS)
@@ -44,24 +49,23 @@ class BoxReader:
 
     def begin(self) -> list[Want]:
         paths = [(mark, *rest) for mark in self._marks for rest in ((), *((digit,) for digit in self._digits))]
-        # The question itself must be read, though which edge the model would name first decides nothing.
-        first = self._marks
-        if self._abstain is not None and self._abstain.cannot_tell:
-            first = (*first, self._end)
+        # Which edge the model would name first decides nothing; that it would name one is the presence.
         weighs = self._abstain is not None and self._abstain.label_mass is not None
-        return [Want((), Letters(first, weighs)), *(Want(path, Letters(self._digits)) for path in paths)]
+        return [
+            Want((), Letters((*self._marks, self._end), weighs)),
+            *(Want(path, Letters(self._digits)) for path in paths),
+        ]
 
     def take(self, path: Path, values: Floats) -> list[Want]:
         if not path and self._abstain is not None and self._abstain.label_mass is not None:
-            self._label_mass = mass(values)
+            self._label_mass = mass(np.append(values[: len(MARKS) + self._slot], values[-1]))
             values = values[:-1]
         self._read[path] = softmax(values, self._temperature)
         if len(self._read) == 1 + len(self._marks) * (1 + len(self._digits)):
-            answer = box_answer([self._places(mark) for mark in self._marks])
-            begun = self._read[()]
-            slot = float(begun[len(self._marks)]) if len(begun) > len(self._marks) else None
-            best = float(begun[: len(self._marks)].sum())
-            self.answer = doubted(answer, self._abstain, best, slot, self._label_mass)
+            *begun, nothing = map(float, self._read[()])
+            answer = box_answer([self._places(mark) for mark in self._marks], math.fsum(begun))
+            slot = nothing if self._slot else None
+            self.answer = doubted(answer, self._abstain, answer["presence"], slot, self._label_mass)
         return []
 
     def longest(self) -> int:
@@ -73,7 +77,7 @@ class BoxReader:
         return np.concatenate([p * self._read[mark, digit] for p, digit in zip(first, self._digits, strict=True)])
 
 
-def box_answer(edges: list[NDArray[np.float64]]) -> BoxAnswer:
+def box_answer(edges: list[NDArray[np.float64]], presence: float = 1.0) -> BoxAnswer:
     """The wire's answer, given the probability of each hundredth for top, bottom, left and right.
 
     Confidence is that of the least certain edge: 1 - E|x - E x| / (the same for an even spread), never below 0.
@@ -86,6 +90,7 @@ def box_answer(edges: list[NDArray[np.float64]]) -> BoxAnswer:
         "type": "box",
         "box": {"top": top, "bottom": bottom, "left": left, "right": right},
         "confidence": confidence,
+        "presence": presence,
     }
 
 

@@ -96,11 +96,12 @@ class Edges(TypedDict):
 
 
 class BoxAnswer(Doubts):
-    """Where something is: each edge is its expected place."""
+    """Where something is: each edge is its expected place. `presence`: how probable it is that it is there at all."""
 
     type: Literal["box"]
     box: Edges
     confidence: float
+    presence: float
 
 
 class Refusal(TypedDict):

@@ -13,7 +13,7 @@ import pytest
 from photocall.questions import Number
 from photocall_engine.number_tree import NEGLIGIBLE
 from photocall_engine.tokenizer import ChatTokenizer
-from tests.engine.test_exact import answer, spelled
+from tests.engine.test_exact import Speller, answer
 from tests.engine.test_exact import checkpoint as checkpoint
 from tests.engine.test_number_tree import ask
 
@@ -33,13 +33,14 @@ def test_every_number_has_the_probability_of_all_its_writings(checkpoint: Path) 
     texts = writings(low, high, step)
     assert {"-1.5", "-1", "-1.0", "0", "0.0", "0.5", "2.0"} <= set(texts)
     tokens = {char: made.tokenizer.single(char) for char in "-.0123456789"} | {"": made.tokenizer.end}
+    spelled = Speller(checkpoint, made, asked).spelled
     chances = {"": 1.0}
     whole: dict[Decimal, float] = {}
     for length in range(5):
         for text in [text for text in chances if len(text) == length]:
             follow = sorted({other[length : length + 1] for other in texts if other.startswith(text)})
             path = [tokens[char] for char in text]
-            p = spelled(checkpoint, made, asked, path, [tokens[c] for c in follow]) if len(follow) > 1 else [1.0]
+            p = spelled(path, [tokens[c] for c in follow]) if len(follow) > 1 else [1.0]
             for char, chance in zip(follow, p, strict=True):
                 if char:
                     chances[text + char] = chances[text] * float(chance)

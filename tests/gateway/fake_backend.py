@@ -59,7 +59,7 @@ def answer(question: Question) -> dict[str, Any]:
         }
     if isinstance(question, Box):
         box = {"top": 0.25, "bottom": 0.75, "left": 0.125, "right": 0.5}
-        return {"type": "box", "box": box, "confidence": 0.75}
+        return {"type": "box", "box": box, "confidence": 0.75, "presence": 0.9375}
     return {"type": "text", "text": "two boxes", "logprob": -1.5, "truncated": False}
 
 

@@ -60,7 +60,12 @@ FIELDS: dict[str, dict[str, Any]] = {
         "probability": 0.9,
         "probabilities": {"Visa": 0.9, "Amex": 0.1},
     },
-    "label": {"type": "box", "box": {"top": 0.25, "bottom": 0.75, "left": 0.125, "right": 0.5}, "confidence": 0.8},
+    "label": {
+        "type": "box",
+        "box": {"top": 0.25, "bottom": 0.75, "left": 0.125, "right": 0.5},
+        "confidence": 0.8,
+        "presence": 0.9,
+    },
     "vague": {
         "type": "choice",
         "choice": "a",

@@ -206,6 +206,7 @@ OURS = {
     "alternatives",
     "interval",
     "no_number",
+    "presence",
     "label_mass",
     "calibration",
     "probabilities_raw",

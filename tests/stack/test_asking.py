@@ -39,8 +39,16 @@ def test_every_way_of_asking_at_once() -> None:
     asset = {"type": "image", "data_base64": base64.b64encode(file.getvalue()).decode()}
     body = {"state": "img", "assets": {"img": asset}, "questions": QUESTIONS}
     own = {"questions": {"plain": {"temperature": 2.0}}}
+    box = {"type": "box"}
+    two = {"state": {"first": "img", "second": "img2"}, "assets": {"img": asset, "img2": asset | {"budget": 70}}}
     with running() as address, httpx.Client(base_url=address, timeout=60, headers={"Prefer": "wait=30"}) as client:
         found = client.post("/v1/jobs", json=body | {"calibration": own}).json()["result"]["answers"]
+        stored = client.post("/v1/calibrations", json={"calibration": own}).json()["id"]
+        named = client.post("/v1/jobs", json=body | {"calibration": stored}).json()["result"]["answers"]
+        alone, among = (
+            client.post("/v1/jobs", json=asked | {"questions": {"q": box | {"instructions": words}}}).json()["result"]
+            for asked, words in ((body, "the square"), (two, "the square in img2"))
+        )
         bad = client.post("/v1/jobs", json=body | {"questions": {"q": QUESTIONS["bound"] | {"pattern": "("}}})
     assert found["plain"]["choice"] == found["fair"]["choice"] == "red"
     assert found["fair"]["probabilities"] == found["unfair"]["probabilities"], "bit by bit"
@@ -52,4 +60,13 @@ def test_every_way_of_asking_at_once() -> None:
     assert found["listed"]["text"] in ("red", "green", "blue")
     assert sum(found["listed"]["probabilities"].values()) == pytest.approx(1, abs=1e-6)
     assert re.fullmatch("red|green|blue", found["bound"]["text"]) or found["bound"]["truncated"]
+    assert named == found, "named by id or sent whole"
+    assert found["plain"]["calibration"] == stored
+    places = [result["answers"]["q"] for result in (alone, among)]
+    for place in places:  # on a picture alone, and on one of two; this model was not trained for boxes, and says so
+        assert place["answer_status"] == "untrained"
+        assert 0 <= place["box"]["top"] <= place["box"]["bottom"] <= 1
+        assert 0 <= place["box"]["left"] <= place["box"]["right"] <= 1
+        assert 0 < place["presence"] < 1
+    assert places[0] != places[1]
     assert bad.json()["error"]["code"] == "unanswerable"

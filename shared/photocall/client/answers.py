@@ -206,6 +206,11 @@ class BoxAnswer(Answer):
         return Box(**self.fields["box"])
 
     @property
+    def presence(self) -> float:
+        """How probable it is that it is there at all."""
+        return float(self.fields["presence"])
+
+    @property
     def _said(self) -> Box:
         return self.box
 
