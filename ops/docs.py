@@ -40,6 +40,7 @@ FOLDERS = {
     "ops/chaos": "everything killed, and what is left audited",
     "ops/fuzz": "what strangers send, made up",
     "ops/gpu": "a machine with a GPU, measured",
+    "ops/metrics": "what an operator looks at",
     "ops/train": "how models/mini was made",
     "ops/train/families": "families of pictures beyond shapes and boards",
 }

@@ -22,7 +22,8 @@ from photocall_gateway.scopes import scopes_for
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # probes come under any name and without a key
-_OPEN_WITH_KEYS = _OPEN_PATHS | {"/metrics", "/openapi.json", "/docs"}
+_METRICS = "/metrics"
+_OPEN_WITH_KEYS = _OPEN_PATHS | {_METRICS, "/openapi.json", "/docs"}
 
 
 class Counts(Protocol):
@@ -64,7 +65,9 @@ class Gatekeeper:
 
     def _check_local(self, scope: Scope, headers: Headers) -> None:
         host = headers.get("host", "")
-        if scope["path"] not in _OPEN_PATHS and not self._known(host):
+        # Prometheus calls containers by their addresses; no page of a stranger's name can
+        by_address = scope["path"] == _METRICS and is_address(host_name(host))
+        if scope["path"] not in _OPEN_PATHS and not by_address and not self._known(host):
             raise CodedError("unknown_host", "Unknown Host; PHOTOCALL_ALLOWED_HOSTS adds names")
         origin = headers.get("origin")
         if origin is None or (scope["type"] == "http" and scope["method"] not in WRITES):
@@ -92,6 +95,15 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def is_address(name: str) -> bool:
+    """Whether a host is named by an address, which no name of a stranger's resolves into."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def check_bind(settings: GatewaySettings) -> None:

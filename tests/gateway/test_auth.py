@@ -71,6 +71,15 @@ def test_an_unknown_host_is_refused(host: str) -> None:
     assert owner(NONE, path="/healthz", host=host) == "local"
 
 
+def test_metrics_are_read_by_address_too_but_by_no_strangers_name() -> None:
+    """A scrape of a container has its address in the Host header; a page that rebinds a name has the name."""
+    for host in ("10.0.0.1:8080", "[fd00::1]:8080", "localhost"):
+        assert owner(NONE, path="/metrics", host=host) == "local"
+    for host in ("evil.example", "10.0.0.1.evil.example:8080", ""):
+        with pytest.raises(CodedError):
+            owner(NONE, path="/metrics", host=host)
+
+
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost:9999", "http://localhost:8080.evil"]
 )

@@ -16,6 +16,8 @@ DOCKERFILE = (ROOT / "ops" / "Dockerfile").read_text()
 STACK = yaml.safe_load(COMPOSE)
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 OURS = ("gateway", "prep", "engine")
+ASIDE = {"prometheus": "metrics", "grafana": "metrics", "rq-dashboard": "rq-dashboard"}
+GPU = yaml.safe_load((ROOT / "ops" / "docker-compose.gpu.yml").read_text())
 NEWER_KEYS = {"start_interval", "gpus", "develop", "required", "include", "extends", "configs", "pull_policy"}
 
 
@@ -47,16 +49,25 @@ def test_every_container_is_contained(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert any(mount.startswith("/tmp:") for mount in service["tmpfs"])
+    assert service["mem_limit"]
+    assert service["pids_limit"]
     assert service["healthcheck"]["test"]
     assert "container_name" not in service, "it could not be scaled, nor two stacks run side by side"
 
 
-def test_only_the_gateway_is_published_and_only_on_loopback() -> None:
-    assert [name for name, service in SERVICES.items() if "ports" in service] == ["gateway"]
-    assert all(port.startswith("127.0.0.1:") for port in SERVICES["gateway"]["ports"])
+def test_what_stands_beside_the_service_comes_on_demand_only() -> None:
+    found = {name: service["profiles"] for name, service in SERVICES.items() if "profiles" in service}
+    assert found == {name: [profile] for name, profile in ASIDE.items()}
+    assert not [each for service in SERVICES.values() for each in service.get("depends_on", ()) if each in ASIDE]
+
+
+def test_only_the_gateway_is_published_and_what_is_asked_for_and_only_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert set(published) == {"gateway", "grafana", "rq-dashboard"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
     assert SERVICES["gateway"]["environment"]["PHOTOCALL_BEHIND_LOOPBACK"] == "1"
     assert STACK["networks"]["inside"] == {"internal": True}
-    assert [name for name, service in SERVICES.items() if service["networks"] != ["inside"]] == ["gateway"]
+    assert {name for name, service in SERVICES.items() if service["networks"] != ["inside"]} == set(published)
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -94,8 +105,53 @@ def test_settings_in_the_compose_file_exist() -> None:
 
     known = set(re.findall(r"`(PHOTOCALL_\w+)`", table()))
     used = {key for name in OURS for key in SERVICES[name]["environment"]}
+    used |= {key for key in GPU["services"]["engine"]["environment"] if key.startswith("PHOTOCALL_")}
     assert len(used) >= 8
     assert used - known == set()
+
+
+def test_files_that_are_mounted_are_there_and_nobody_may_change_them() -> None:
+    mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ()) if mount.startswith("./")]
+    assert len(mounts) == 5
+    for mount in mounts:
+        source, _, mode = mount.split(":")
+        assert (ROOT / source).is_file(), mount
+        assert mode == "ro"
+
+
+def test_nobody_can_log_in_to_grafana_and_it_calls_nobody() -> None:
+    environment = SERVICES["grafana"]["environment"]
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
+    assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    calls = ("REPORTING_ENABLED", "UPDATES", "FEED_ENABLED", "EXTERNAL_ENABLED")
+    assert [value for name, value in environment.items() if name.endswith(calls)] == ["false"] * 5
+
+
+def test_prometheus_looks_where_the_rooms_show_their_metrics() -> None:
+    scraped = yaml.safe_load((ROOT / "ops" / "metrics" / "prometheus.yml").read_text())["scrape_configs"]
+    found = {each["dns_sd_configs"][0]["names"][0]: each["dns_sd_configs"][0]["port"] for each in scraped}
+    shown = {name: int(SERVICES[name]["environment"]["PHOTOCALL_METRICS"].partition(":")[2]) for name in OURS[1:]}
+    assert found == {"gateway": int(SERVICES["gateway"]["environment"]["PHOTOCALL_PORT"]), **shown}
+
+
+def test_rq_dashboard_reads_no_pickles_and_wants_a_password() -> None:
+    command = SERVICES["rq-dashboard"]["command"][-1]
+    assert " --json" in command
+    assert " --disable-delete" in command
+    assert 'test -n "$${RQ_DASHBOARD_PASSWORD}" ||' in command
+
+
+def test_the_gpu_file_changes_the_engine_alone_by_what_both_composes_know() -> None:
+    assert set(GPU["services"]) == {"engine"}
+    engine = GPU["services"]["engine"]
+    assert all_keys(GPU) & NEWER_KEYS == set()
+    assert engine["environment"]["PHOTOCALL_DEVICE"] == "cuda"
+    [device] = engine["deploy"]["resources"]["reservations"]["devices"]
+    assert device["capabilities"] == ["gpu"]
+    assert engine["environment"]["TRITON_CACHE_DIR"] == "/kernels"
+    assert "/kernels" in DOCKERFILE.split("install -d -o photocall")[1].split("\n")[0]
+    assert set(GPU["volumes"]) == {"kernels"}
+    assert all(f"ARG {name}" in DOCKERFILE for name in engine["build"]["args"])
 
 
 def test_the_dockerfile_needs_no_buildkit() -> None:

@@ -1,0 +1,1 @@
+"""What the compose profile `metrics` runs with: Prometheus, alerts, and a Grafana dashboard."""
