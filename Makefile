@@ -1,7 +1,7 @@
 # Every target is one call of ops/dev.py (standard library only); without make: python3 ops/dev.py demo
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help demo up down logs status test check docs bench bench-prep eval-mini stack-test chaos clean
+.PHONY: help demo up down logs status test check docs site bench bench-prep eval-mini stack-test chaos clean
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 ## /p' $(MAKEFILE_LIST) | awk -F' ## ' '{ printf "%-20s %s\n", $$1, $$2 }'
@@ -29,6 +29,9 @@ check: ## ruff and mypy only
 
 docs: ## write the generated parts of the documents
 	@$(PYTHON) ops/dev.py docs
+
+site: ## build the documentation as a site into build/site
+	@$(PYTHON) ops/dev.py site
 
 bench: ## time one picture with four questions, 20 questions on a picture, and where the time goes
 	@$(PYTHON) ops/dev.py bench

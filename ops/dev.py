@@ -164,6 +164,13 @@ def docs(arguments: list[str]) -> int:
     return run_in_venv(["-m", "ops.docs", *arguments])
 
 
+def site(arguments: list[str]) -> int:
+    """The documents as a site in build/site, which any browser reads from the disk; a broken link is an error."""
+    set_up("dev")
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"
+    return run_in_venv(["-m", "mkdocs", "build", "--strict", "--quiet", *arguments])
+
+
 def bench(arguments: list[str]) -> int:
     set_up(RUN_EXTRAS)
     return run_in_venv(["-m", "ops.bench.pipeline", *arguments])
@@ -211,6 +218,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "test": test,
     "check": check,
     "docs": docs,
+    "site": site,
     "bench": bench,
     "bench-prep": bench_prep,
     "eval-mini": eval_mini,

@@ -47,6 +47,12 @@ def test_one_request_can_be_followed_through_at_most_twelve_files_of_the_engine(
         assert (docs.ROOT / "services" / "photocall_engine" / f"{name}.py").exists()
 
 
+def test_every_page_is_in_the_navigation_once() -> None:
+    named = re.findall(r"^ +- ([\w-]+\.md)$", (docs.ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [path.name for path in (docs.ROOT / "docs").glob("*.md")]
+    assert sorted(named) == sorted(pages), "name each page of docs/ under `nav` in mkdocs.yml"
+
+
 def test_files_named_in_the_prose_exist() -> None:
     prose = docs.ARCHITECTURE.read_text().partition(docs.BEGIN)[0]
     sources = {
