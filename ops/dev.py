@@ -194,7 +194,7 @@ def eval_mini(arguments: list[str]) -> int:
     name = hashlib.sha256("".join(parts).encode()).hexdigest()[:12]
     rows = str(background.STATE / f"eval-mini-{name}.jsonl")
     card = str(ROOT / "ops/train/results/heldout.json")
-    asked = ["-m", "ops.train.evaluate", "--pictures", "100", "--rows", rows, "--card", card]
+    asked = ["-m", "ops.train.evaluate", "--world", "all", "--pictures", "100", "--rows", rows, "--card", card]
     return run_in_venv([*asked, *arguments])
 
 

@@ -20,6 +20,7 @@ from typesafe_sdk import AsyncTypeSafeClient, Box, Choice, Image, Noul, Question
 
 from ops.demo import SAMPLES, read_samples
 from ops.running import running
+from ops.train.evaluate import overlap
 from tests.gateway.test_systemone import CONTRACT, pair, shape
 
 pytestmark = pytest.mark.timeout(240)
@@ -131,9 +132,25 @@ def test_whatever_the_sdk_sends_is_answered_in_its_types(address: str, name: str
         assert 0 <= edges.top <= edges.bottom <= 1
         assert 0 <= edges.left <= edges.right <= 1
         assert 0 <= box.confidence <= 1
-        # This model was not trained for boxes: it says so beside the answer, where the SDK lets it pass.
-        assert result.raw_http_response.json()["answers"]["where"]["answer_status"] == "untrained"
     assert asyncio.run(ask()).answers == result.answers
+
+
+def test_a_box_is_around_what_was_asked_for(address: str) -> None:
+    image = PILImage.new("RGB", (640, 480), "#ebebe6")
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((150, 60, 290, 200), fill=COLOURS["red"])
+    draw.ellipse((460, 340, 550, 430), fill=COLOURS["blue"])
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    shown = Image(file.getvalue())
+    questions = {"red": Box(instructions="the red square"), "blue": Box(instructions="the blue circle")}
+    with TypeSafeClient(api_key="unused", base_url=address) as client:
+        boxes = client.system_one(state=shown, questions=questions).boxes
+    for name, edges in {
+        "red": (60 / 480, 200 / 480, 150 / 640, 290 / 640),
+        "blue": (340 / 480, 430 / 480, 460 / 640, 550 / 640),
+    }.items():
+        assert overlap(boxes[name].box.model_dump(), edges) > 0.7
 
 
 @pytest.mark.parametrize(
