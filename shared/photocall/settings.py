@@ -11,7 +11,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -523,9 +523,8 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in secret}
 
 
-def table() -> str:
-    """Every setting as a Markdown table, for the documentation."""
-    readers = {
+def _readers() -> dict[str, type[Settings]]:
+    return {
         "all": SharedSettings,
         "gateway": GatewaySettings,
         "prep": PrepSettings,
@@ -534,6 +533,29 @@ def table() -> str:
         "keys": KeySettings,
         "client": ClientSettings,
     }
+
+
+def known_variables() -> frozenset[str]:
+    """Every variable that is a setting."""
+    return frozenset(item.metadata["variable"] for cls in _readers().values() for item in fields(cls))
+
+
+def described(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Every setting, for programs: variable, default, what it is, and what is set; a secret's value is never told."""
+    found = {item.metadata["variable"]: item for cls in _readers().values() for item in fields(cls)}
+    for variable, item in found.items():
+        value = environ.get(variable)
+        yield {
+            "variable": variable,
+            "default": _shown(item.default).strip("`"),
+            "what": item.metadata["doc"],
+            "set": "<hidden>" if value is not None and item.metadata["secret"] else value,
+        }
+
+
+def table() -> str:
+    """Every setting as a Markdown table, for the documentation."""
+    readers = _readers()
     owners: dict[str, list[str]] = {}
     rows: dict[str, str] = {}
     for owner, cls in readers.items():

@@ -145,6 +145,35 @@ def test_jobs(command: Command, backend: FakeBackend, address: str) -> None:
     )
 
 
+def test_bench(command: Command, backend: FakeBackend, pictures: Path) -> None:
+    backend.announce()
+    status, out, err = command("bench", "--seconds", "1", "--warm-up", "0.2", "--callers", "2", "--json")
+    assert status == 0, err
+    [found] = lines(out)
+    assert found["server"] == ["photocall-mini on cpu"]
+    assert found["answered"] == round(found["pictures_per_s"]) > 0
+    assert found["p50_ms"] > 0
+    assert len(set(backend.seen)) >= found["answered"], "each call is a job of its own: none is answered from memory"
+    backend.respond = lambda ask, record: Refused("internal", "it hurts")
+    status, out, _ = command("bench", pictures / "a.png", "--seconds", "0.5", "--warm-up", "0", "--callers", "1")
+    assert status == 1
+    assert "refused  " in out
+    assert "internal" in out
+
+
+def test_doctor_looks_at_the_server(
+    command: Command, backend: FakeBackend, settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, out, _ = command("doctor", "--only", "server")
+    assert (status, "lacks a prep worker, an engine that is ready" in out) == (1, True)
+    backend.announce()
+    status, out, _ = command("doctor", "--only", "server")
+    assert (status, out.startswith("ok    server")) == (0, True)
+    with served(keyed(settings, ann="ask")) as address:
+        monkeypatch.setenv("PHOTOCALL_URL", address)
+        assert "does not take the key" in command("doctor", "--only", "server")[1]
+
+
 def test_models(command: Command) -> None:
     assert lines(command("models", "--json")[1])[0]["name"] == "photocall-mini"
     assert command("models")[1].startswith("NAME")

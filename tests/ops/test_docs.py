@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from ops import docs
+from ops import cli_reference, docs
 from photocall import metrics
+from photocall.cli.commands import COMMANDS
+from photocall.cli.parser import parser
 from photocall.settings import table
 from photocall_gateway.app import ROUTES
 from photocall_gateway.openapi import document
@@ -35,6 +37,18 @@ def test_the_settings_table_is_the_code_s() -> None:
 def test_the_tables_of_metrics_are_the_code_s() -> None:
     text = docs.METRICS.read_text()
     assert text == docs.with_generated(text, metrics.table()), "run: make docs"
+
+
+def test_the_reference_of_the_command_is_its_parsers_and_complete() -> None:
+    text = docs.CLI.read_text()
+    assert text == docs.with_generated(text, cli_reference.reference()), "run: make docs"
+    found = list(cli_reference.commands(parser()))
+    assert {name for name, _, _ in found} >= {command.name for command in COMMANDS} | {"batch run", "jobs watch"}
+    for name, each, _ in found:
+        part = text.partition(f"# photocall {name}\n")[2].partition("\n## ")[0].partition("\n### ")[0]
+        for action in filter(cli_reference.shown, each._actions):
+            assert action.help, f"photocall {name} {action.dest} does not say what it is"
+            assert all(f"`{flag}" in part or f", {flag}" in part for flag in action.option_strings), (name, action.dest)
 
 
 def test_one_request_can_be_followed_through_at_most_twelve_files_of_the_engine() -> None:

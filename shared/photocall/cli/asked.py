@@ -95,7 +95,17 @@ class _Ask(Action):
     """A new question."""
 
     def __call__(self, parser: ArgumentParser, options: Namespace, values: Any, flag: str | None = None) -> None:
-        options.question = [*(options.question or []), {"instructions": values}]
+        if not values.strip():
+            raise ArgumentError(None, f"{flag} is empty: say what is asked")
+        asked = {"instructions": values}
+        if "->" in values:
+            from photocall.client.shorthand import question_of
+
+            try:
+                asked = question_of(values)
+            except ValueError as error:
+                raise ArgumentError(None, f"{flag}: {error}") from None
+        options.question = [*(options.question or []), asked]
 
     def last(self, options: Namespace, flag: str | None) -> dict[str, Any]:
         """The question that an option is about."""

@@ -43,5 +43,8 @@ COMMANDS = (
     Command("review", "write a queue of a batch's answers for people to look at"),
     Command("verify", "compare the engine with transformers on a checkpoint of your own"),
     Command("keys", "make, list and revoke API keys"),
+    Command("doctor", "look at everything that photocall needs here, and say what to do"),
+    Command("bench", "measure a running server: pictures a second and latencies"),
+    Command("completion", "print a script that completes this command in a shell"),
     Command("settings", "print every setting as a table"),
 )

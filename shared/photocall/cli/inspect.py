@@ -13,7 +13,7 @@ from photocall.views import AUTO, Budget, parse_colour
 
 def add_arguments(parser: ArgumentParser) -> None:
     """What may stand behind `photocall inspect`; `photocall_prep.inspect` reads the same."""
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path)
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a picture")
     parser.add_argument("--seen", metavar="OUT.png", type=Path, help="write it there; a folder for several files")
     parser.add_argument("--json", action="store_true", help="one object a line for each file")
     parser.add_argument("--budget", type=budget, metavar="N", help="soft tokens at most, or auto (PHOTOCALL_BUDGET)")

@@ -32,7 +32,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     watch = actions.add_parser("watch", help="follow jobs to their end; without ID, those that are unfinished now")
     cancel = actions.add_parser("cancel", help="end jobs early")
     for action, many in ((get, "+"), (watch, "*"), (cancel, "+")):
-        action.add_argument("ids", metavar="ID", nargs=many)
+        action.add_argument("ids", metavar="ID", nargs=many, help="of a job")
     for action in (listing, get, watch, cancel):
         add_json(action)
         add_server(action)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +12,14 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from photocall.api_keys import SCOPES, USUAL_SCOPES, ApiKey, KeyFile, KeyFileError
+from photocall.cli.errors import Unable
+from photocall.cli.output import add_json, print_json, print_table
+from photocall.cli.parser import PROGRAM, warn
 from photocall.connections import connect_async
 from photocall.key_limits import BadLimit, KeyLimits
 from photocall.key_uses import KeyUses
 from photocall.local import socket_url
-from photocall.settings import KeySettings, SettingsError
+from photocall.settings import KeySettings
 
 VARIABLE = "PHOTOCALL_API_KEYS"
 NONE = "none"
@@ -40,34 +42,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--rate", metavar="N/s", help=f"calls a second (N/min, N/h) (PHOTOCALL_KEY_RATE){limits}")
     create.add_argument("--burst", metavar="N", help="calls at once, after a pause; the rate's N unless said")
     create.add_argument("--concurrency", metavar="N", help=f"unfinished jobs (PHOTOCALL_KEY_CONCURRENCY){limits}")
-    actions.add_parser("list", help="print ids, scopes, limits, and when each was last used")
+    listing = actions.add_parser("list", help="print ids, scopes, limits, and when each was last used")
     revoke = actions.add_parser("revoke", help="remove a key")
-    revoke.add_argument("id", metavar="ID")
+    revoke.add_argument("id", metavar="ID", help="whose")
+    for action in (create, listing):
+        add_json(action)
 
 
 def run_keys(options: argparse.Namespace) -> int:
-    """0 when done, 2 when it cannot be."""
-    try:
-        settings = KeySettings.from_env(os.environ)
-    except SettingsError as error:
-        print(f"photocall keys: {error}", file=sys.stderr)
-        return 2
+    """0 when done. Raises SettingsError, Unable, OSError."""
+    settings = KeySettings.from_env(os.environ)
     named = options.file.expanduser() if options.file else settings.api_keys
     if named is None:
-        print(f"photocall keys: name the file with --file or {VARIABLE}", file=sys.stderr)
-        return 2
+        raise Unable(f"name the file with --file or {VARIABLE}")
     file = KeyFile(named)
     try:
         if options.action == "create":
             scopes = USUAL_SCOPES if options.scope is None else ",".join(options.scope).split(",")
-            print(file.create(options.id, scopes, _limits(options, settings)))
+            key = file.create(options.id, scopes, _limits(options, settings))
+            if options.json:
+                print_json({"id": options.id, "key": key})
+            else:
+                print(key)
         elif options.action == "revoke":
             file.revoke(options.id)
         else:
-            _list(file.read(), settings)
-    except (KeyFileError, BadLimit, OSError) as error:
-        print(f"photocall keys: {file.path}: {error}", file=sys.stderr)
-        return 2
+            _list(file.read(), settings, options.json)
+    except (KeyFileError, BadLimit) as error:
+        raise Unable(f"{file.path}: {error}") from None
     return 0
 
 
@@ -81,16 +83,17 @@ def _limits(options: argparse.Namespace, settings: KeySettings) -> KeyLimits:
     return KeyLimits.of(*(None if value == NONE else value for value in (rate, burst, concurrency)))
 
 
-def _list(keys: Sequence[ApiKey], settings: KeySettings) -> None:
-    used = _last_used([key.id for key in keys], settings)
-    rows = [("ID", "SCOPES", "LIMITS", "LAST USED")]
-    rows += [
-        (key.id, ",".join(scope for scope in SCOPES if scope in key.scopes), key.limits.shown or "-", at)
-        for key, at in zip(keys, used, strict=True)
+def _list(keys: Sequence[ApiKey], settings: KeySettings, as_json: bool) -> None:
+    for_people = [
+        (key.id, [scope for scope in SCOPES if scope in key.scopes], key.limits.shown, at)
+        for key, at in zip(keys, _last_used([key.id for key in keys], settings), strict=True)
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if as_json:
+        for name, scopes, limits, at in for_people:
+            print_json({"id": name, "scopes": scopes, "limits": limits, "last_used": at})
+    else:
+        rows = ((name, ",".join(scopes), limits, at) for name, scopes, limits, at in for_people)
+        print_table(("ID", "SCOPES", "LIMITS", "LAST USED"), rows)
 
 
 def _last_used(ids: Sequence[str], settings: KeySettings) -> list[str]:
@@ -108,6 +111,6 @@ def _last_used(ids: Sequence[str], settings: KeySettings) -> list[str]:
     try:
         found = asyncio.run(read())
     except (RedisError, OSError) as error:
-        print(f"photocall keys: when they were used is not known, Redis does not answer: {error}", file=sys.stderr)
+        warn(f"{PROGRAM} keys list: when they were used is not known, Redis does not answer: {error}")
         return ["?"] * len(ids)
     return ["never" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%MZ}" for at in found]

@@ -8,6 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+from photocall.cli.errors import Unable
 from photocall.review import BELOW, CONFIG, doubtful, label_studio, write_csv
 
 
@@ -15,28 +16,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may stand behind `photocall review`."""
     parser.add_argument("results", type=Path, nargs="?", metavar="RESULTS", help="the output file of a batch")
     parser.add_argument("--input", type=Path, metavar="FILE", help="its input file: for the words and the pictures")
-    parser.add_argument("--format", choices=("label-studio", "csv"), default="label-studio")
+    parser.add_argument(
+        "--format", choices=("label-studio", "csv"), default="label-studio", help="label-studio unless said"
+    )
     parser.add_argument("--below", type=float, default=BELOW, metavar="P", help=f"confidence to look below ({BELOW})")
     parser.add_argument("--server", default="http://127.0.0.1:8080", metavar="URL", help="that keeps the pictures")
     parser.add_argument("--config", action="store_true", help="print Label Studio's labeling configuration instead")
 
 
 def run_review(options: argparse.Namespace) -> int:
-    """0 when done, 2 when it cannot be. What is written goes to standard output."""
+    """0 when done. Raises Unable and OSError. What is written goes to standard output."""
     if options.config:
         sys.stdout.write(CONFIG)
         return 0
     if options.results is None:
-        print("photocall review: name the output file of a batch", file=sys.stderr)
-        return 2
+        raise Unable("name the output file of a batch")
     try:
         with ExitStack() as files:
             inputs = files.enter_context(options.input.open(encoding="utf-8")) if options.input else []
             results = files.enter_context(options.results.open(encoding="utf-8"))
             queue = doubtful(results, inputs, options.server.rstrip("/"), options.below)
-    except (OSError, ValueError) as error:
-        print(f"photocall review: {error}", file=sys.stderr)
-        return 2
+    except ValueError as error:
+        raise Unable(str(error)) from None
     if options.format == "csv":
         write_csv(queue, sys.stdout)
     else:

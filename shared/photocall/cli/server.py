@@ -37,13 +37,13 @@ class Server(Client):
 @contextmanager
 def connected(options: Namespace) -> Iterator[Server]:
     """A server that answers, for as long as it is needed. Raises SettingsError and Unable."""
-    settings = caller_settings(options)
+    settings = client_settings(options)
     probe(settings)
     with Server(settings.url, settings.api_key or None) as server:
         yield server
 
 
-def caller_settings(options: Namespace) -> ClientSettings:
+def client_settings(options: Namespace) -> ClientSettings:
     """What the environment and `--url` say. Raises SettingsError."""
     environ = dict(os.environ)
     if options.url is not None:
