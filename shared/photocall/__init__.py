@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _CLIENT = frozenset({
-    "AccessRefused", "Answer", "Answers", "AsyncClient", "Batch", "BatchFailed", "BatchRun", "Box", "Busy", "Client",
-    "ClientError", "Columns", "Event", "InvalidRequest", "Job", "JobFailed", "MissingPackage", "NoAnswer",
-    "NotAnswered", "NotFound", "Picture", "RequestRefused", "Row", "Unreachable", "box", "choice", "number",
-    "question_of", "questions_of", "score", "text", "to_arrow", "to_pandas", "to_rows", "yes_no",
+    "AccessRefused", "Answer", "Answers", "AsyncClient", "Batch", "BatchFailed", "BatchRun", "Box", "Busy",
+    "Client", "ClientError", "Columns", "Event", "InvalidRequest", "Job", "JobFailed", "Live", "MissingPackage",
+    "NoAnswer", "NotAnswered", "NotFound", "Picture", "RequestRefused", "Row", "Unreachable", "box", "choice",
+    "load_ipython_extension", "number", "question_of", "questions_of", "score", "text", "to_arrow", "to_pandas",
+    "to_rows", "yes_no",
 })  # fmt: skip
 
 

@@ -258,7 +258,7 @@ def test_jobs_are_a_table_too(photocall: Client, stumbling: FakeBackend) -> None
     frame = to_pandas(ended, probabilities=True)
     assert frame.loc[0, "which_p_a"] == 0.8
     assert frame.loc[1, "error"] == "unanswerable"
-    assert list(frame.columns)[:4] == ["id", "which", "which_probability", "which_status"]
+    assert list(frame.columns)[:4] == ["id", "which", "which_probability", "which_confidence"]
     (row,) = to_rows([Job({**ended[0].fields})])
     assert row["bottles"] == 2
 

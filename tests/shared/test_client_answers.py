@@ -131,7 +131,7 @@ def test_what_each_has_by_its_type() -> None:
 def test_for_a_person() -> None:
     assert repr(ANSWERS).splitlines() == [
         "colour: red (80%)",
-        "damaged: no (12%)",
+        "damaged: no (88%)",
         "full: 1.20: half (60%)",
         "bottles: 5 (70%)",
         "sign: MARKET",

@@ -44,6 +44,7 @@ from photocall.client.errors import (
     Unreachable,
 )
 from photocall.client.event_stream import Event
+from photocall.client.magic import Live, load_ipython_extension
 from photocall.client.pictures import Image, Images, Picture
 from photocall.client.questions import Question, Questions, box, choice, number, score, text, yes_no
 from photocall.client.shorthand import question_of, questions_of
@@ -74,6 +75,7 @@ __all__ = [
     "InvalidRequest",
     "Job",
     "JobFailed",
+    "Live",
     "MissingPackage",
     "NoAnswer",
     "NotAnswered",
@@ -92,6 +94,7 @@ __all__ = [
     "YesNoAnswer",
     "box",
     "choice",
+    "load_ipython_extension",
     "number",
     "question_of",
     "questions_of",

@@ -121,6 +121,11 @@ class Answer:
     def _written(self) -> str:
         return str(self._said)
 
+    @property
+    def _sure(self) -> float | None:
+        """The probability of what is said."""
+        return self.probability
+
     def _optional(self, field: str) -> float | None:
         found = self.fields.get(field)
         return None if found is None else float(found)
@@ -131,5 +136,5 @@ class Answer:
         raise NoAnswer(self.name, self.fields, name)
 
     def __str__(self) -> str:
-        sure = "" if self.probability is None or not self.answered else f" ({self.probability:.0%})"
-        return f"{self.shown}{sure}"
+        sure = self._sure if self.answered else None
+        return self.shown if sure is None else f"{self.shown} ({sure:.0%})"

@@ -76,6 +76,10 @@ class YesNoAnswer(Answer):
     def _written(self) -> str:
         return "yes" if self.yes else "no"
 
+    @property
+    def _sure(self) -> float:
+        return max(self.noul, 1.0 - self.noul)
+
 
 class ScoreAnswer(Answer):
     """A place on a scale."""

@@ -9,6 +9,7 @@ from typing import Any, Self
 from photocall.client import batch_flows as flows
 from photocall.client import tables
 from photocall.client.batch_flows import Batch, News, Row
+from photocall.client.card import batch_card
 from photocall.client.errors import BatchFailed, ClientError
 from photocall.client.progress import Progress
 from photocall.client.run_protocol import Run
@@ -65,6 +66,9 @@ class RunView:
         counts = self.counts
         told = f"{counts['completed']} of {counts['total']} answered, {counts['failed']} failed"
         return f"<batch {self.id} {self.status}: {told}>"
+
+    def _repr_html_(self) -> str:
+        return batch_card(self.batch)
 
     def _frame(self, rows: list[Row], probabilities: bool) -> Any:
         rows.sort(key=lambda row: row.number)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from photocall.client.answer import Answer
 from photocall.client.answers import Answers
+from photocall.client.card import job_card
 from photocall.client.errors import JobFailed
 from photocall.client.pictures import Image
 
@@ -69,6 +70,9 @@ class Job(Shown):
         """Why it failed: `code` and `message`; None for a job that did not."""
         found = self.fields.get("error")
         return None if found is None else dict(found)
+
+    def _repr_html_(self) -> str:
+        return job_card(self)
 
     def __repr__(self) -> str:
         head = Shown.__repr__(self)

@@ -1,7 +1,8 @@
 """Answers as a table: a row for each job or row of a batch, a few columns for each question.
 
-Of a question `q`: `q` is what was said (None where nothing was), `q_probability`, `q_status`; of a number also `q_low`
-and `q_high`, its interval. `id` is the job's or the row's, `error` the code of one without answers.
+Of a question `q`: `q` is what was said (None where nothing was), `q_probability` (of yes, for yes or no),
+`q_confidence`, to sort by, and `q_status`; of a number also `q_low` and `q_high`, its interval. `id` is the job's or
+the row's, `error` the code of one without answers.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def _whole(results: Iterable[Answered], probabilities: bool) -> list[dict[str, A
 
 def _columns(name: str, answer: Answer) -> dict[str, Any]:
     value = answer.value._asdict() if isinstance(answer.value, Box) else answer.value
-    found = {name: value, f"{name}_probability": answer.probability, f"{name}_status": answer.status}
+    found = {name: value, f"{name}_probability": answer.probability, f"{name}_confidence": answer.confidence}
+    found[f"{name}_status"] = answer.status
     if isinstance(answer, NumberAnswer):
         found |= dict(zip((f"{name}_low", f"{name}_high"), answer.interval, strict=True))
     return found
