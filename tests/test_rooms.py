@@ -42,6 +42,8 @@ POLICY = [
     "calibration",
     "fake_runner",
     "prompt",
+    "provenance",
+    "checkpoint_hash",
     "tokenizer",
     "rows",
     "runner",

@@ -28,7 +28,7 @@ from photocall_engine.edges import EngineRequest
 from photocall_engine.engine import build_engine
 from photocall_engine.reads import Reads, Values
 from photocall_engine.rows import Ints, RowBatch
-from photocall_engine.runner import PatchImage
+from photocall_engine.runner import Arithmetic, PatchImage
 from photocall_engine.tokenizer import ChatTokenizer
 
 MODEL = Path(__file__).parents[2] / "models" / "mini"
@@ -46,6 +46,7 @@ class NullRunner:
     soft_capacity = 32_768
     context = 32_768
     backend = "none"
+    arithmetic = Arithmetic("invariant", "none", "", "none", None, "none", None)
     overlaps = True
     page_bytes = 1
     sliding_page_bytes = 1

@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from photocall.tracing import open_spans
 from photocall.wire import Wire
 from photocall_engine.calibration import Calibration, CalibrationError
 from photocall_engine.canary import Canary, asking
+from photocall_engine.checkpoint_hash import checkpoint_sha256
 from photocall_engine.control import Control
 from photocall_engine.edges import HandedBack
 from photocall_engine.engine import Engine, build_engine
@@ -83,6 +85,7 @@ class Model:
     processor: ProcessorConfig | None  # None: it sees no pictures
     graph_batches: Callable[[], Mapping[str, int]] = dict  # see EngineMetrics
     tower_passes: Callable[[], Mapping[str, int]] = dict
+    sha256: str = ""  # of the checkpoint directory: filled by `load_model`, once it is hashed
 
 
 def main() -> int:
@@ -108,7 +111,14 @@ def main() -> int:
 
 
 def load_model(settings: EngineSettings) -> Model:
-    """Read the checkpoint. Raises what `main` lists."""
+    """Read the checkpoint, and hash it meanwhile. Raises what `main` lists."""
+    with ThreadPoolExecutor(1) as aside:
+        sha256 = aside.submit(checkpoint_sha256, settings.model)
+        model = _load_model(settings)
+        return replace(model, sha256=sha256.result())
+
+
+def _load_model(settings: EngineSettings) -> Model:
     config = read_config(settings.model)
     tokenizer = ChatTokenizer(settings.model)
     processor = None if config.vision is None else ProcessorConfig.read(settings.model)
@@ -201,6 +211,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
         max_requests=settings.max_requests,
         max_encoded=settings.encode_budget,
         numerics=settings.numerics,
+        model_sha256=model.sha256,
     )
     stop = threading.Event()
     _stop_on_signals(stop)

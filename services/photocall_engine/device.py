@@ -58,6 +58,13 @@ class Landing:
         return [tensor.numpy() for tensor in self._landed]
 
 
+def kind_of(device: torch.device) -> str:
+    """The device as far as bits hang on it: the GPU's name, or what the CPU's library makes use of."""
+    if device.type != "cuda":
+        return f"{device.type} ({torch.backends.cpu.get_cpu_capability()})"
+    return str(torch.cuda.get_device_properties(device).name)
+
+
 def backend_of(device: torch.device, dtype: torch.dtype) -> str:
     """Where K/V and weights are, as people say it."""
     if device.type != "cuda":

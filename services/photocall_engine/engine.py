@@ -36,6 +36,7 @@ from photocall_engine.limits import Limits
 from photocall_engine.pages import Pages
 from photocall_engine.prefix_cache import PrefixCache
 from photocall_engine.prompt import PROMPT_VERSION
+from photocall_engine.provenance import Origin
 from photocall_engine.readout import Floats, TextReader
 from photocall_engine.runner import DeviceLost, ModelRunner
 from photocall_engine.scheduler import Scheduler
@@ -66,7 +67,7 @@ class Engine:
         composer: Composer,
         runner: ModelRunner,
         held: HeldPrefixes,
-        model: str,
+        made_by: Origin,
         clock: Callable[[], float],
         tally: Tally,
     ) -> None:
@@ -76,7 +77,7 @@ class Engine:
         self.composer = composer
         self._runner = runner
         self.held = held
-        self._model = model
+        self._made_by = made_by
         self._clock = clock
         self.tally = tally
         self.steps = 0  # forwards begun, and their rows
@@ -246,7 +247,9 @@ class Engine:
                 self._untold.append(partial(self._answer, request, self._timings(request), turn))
 
     def _answer(self, request: Request, timings: dict[str, float], turn: TurnEnd | None) -> None:
-        body = request.body(self._model) | ({"session": turn.report} if turn else {})
+        body = request.body(self._made_by.model) | ({"session": turn.report} if turn else {})
+        if request.origin.ask.provenance:
+            body["provenance"] = self._made_by.of(request, body["answers"])
         self._outlet.publish(request.origin, Answered(body, timings, turn))
 
     def _tell_news(self, requests: list[Request]) -> None:
@@ -298,8 +301,10 @@ def build_engine(
     max_encoded: int | None = None,
     numerics: str = "invariant",
     tally: Tally | None = None,
+    model_sha256: str = "",
 ) -> Engine:
-    """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes."""
+    """An engine over a runner, with pools, caches and limits of its sizes. `model` stands in answers and in hashes,
+    `model_sha256` in the provenance of those who ask for it."""
     limits = Limits.of(runner, token_budget, max_requests, max_encoded)
     runner.may_say(tokenizer.sayable())
     pages = Pages(runner.num_pages, runner.sliding_pages)
@@ -309,4 +314,5 @@ def build_engine(
     composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))
     scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
     held = HeldPrefixes(cache, runner.page_bytes, runner.sliding_page_bytes, runner.backend, limits.max_tokens)
-    return Engine(intake, outlet, scheduler, composer, runner, held, model, clock, tally or Tally())
+    made_by = Origin(model, model_sha256, runner.arithmetic)
+    return Engine(intake, outlet, scheduler, composer, runner, held, made_by, clock, tally or Tally())

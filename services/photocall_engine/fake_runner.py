@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from photocall_engine.greedy import pick_rows
 from photocall_engine.reads import Reads, Values
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
-from photocall_engine.runner import DeviceLost, PatchImage
+from photocall_engine.runner import Arithmetic, DeviceLost, PatchImage
 
 SEED = np.uint64(0x9E3779B97F4A7C15)
 Entries = NDArray[np.uint64]  # [slots, 4]: position, hash up to here, hash before it, token id
@@ -69,6 +69,8 @@ class FakeRunner:
         self.context = context
         self.page_bytes = self.sliding_page_bytes = self._PAGE_BYTES
         self.backend = "fake (no model)"
+        table = hashlib.sha256(f"{SEED:x}".encode()).hexdigest()
+        self.arithmetic = Arithmetic("invariant", "fake (drawn from a hash)", table, "none", None, "none", None)
         self.overlaps = overlaps  # as a GPU does, though nothing takes time here
         self.vocab_size = vocab_size
         self._allowed = np.ones(vocab_size, dtype=np.bool_)

@@ -335,7 +335,7 @@ class RedisIntake:
         if data is None or len(data) != height * width * PATCH_BYTES:
             return None
         patches = np.frombuffer(data, dtype=np.uint8).reshape(height * width, PATCH_BYTES)
-        return PatchImage(patches, height, width)
+        return PatchImage(patches, height, width, described.get("budget"), described.get("fidelity"))
 
     def _send_back(
         self, record: JobRecord, lease: Lease, ref: StreamRef, why: str, images: tuple[str, ...] = ()

@@ -75,6 +75,7 @@ class Progress:
         for request in step.requests:
             if request.times.prefilled is None and all(branch.begun for branch in request.branches):
                 request.times.prefilled = now
+                request.state_read = request.prefix.computed
         for request in ended:
             _release_prefix(request)
         return [request for request in ended if request.done or request.error is not None]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class PatchImage:
     patches: NDArray[np.uint8]  # [grid_height * grid_width, 768]
     grid_height: int
     grid_width: int
+    budget: int | None = None  # of soft tokens, and the fidelity it was prepared in, as prep said; None: it did not
+    fidelity: str | None = None
 
     @property
     def num_soft(self) -> int:
@@ -36,6 +38,19 @@ class PatchImage:
 
 class DeviceLost(RuntimeError):
     """The device can no longer be used (a CUDA error): the process must end. Anything else fails one step only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What decides the bits of a runner's numbers beside weights and rows; the fields are those of a provenance."""
+
+    numerics: Literal["invariant", "fast"]
+    kernels: str
+    table_sha256: str
+    weights: str
+    torch: str | None
+    device: str
+    threads: int | None
 
 
 class ModelRunner(Protocol):
@@ -52,6 +67,7 @@ class ModelRunner(Protocol):
     sliding_page_bytes: int
     overlaps: bool  # `forward` returns while the device still works: there is time to plan the next step
     backend: str  # where it runs, for people: `CPU (float32)`, `GPU (<device>, <MB> MB VRAM)`
+    arithmetic: Arithmetic
 
     def encode_images(self, images: Sequence[PatchImage], bases: Sequence[int]) -> None:
         """Run the vision tower; soft token i of image j lands in arena row bases[j] + i."""

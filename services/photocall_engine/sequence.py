@@ -70,6 +70,7 @@ class Request:
         self.order = -1  # of the first admission
         self.rank = (True, -1)  # seniority, filled by `admit`: class, then order
         self.failures = 0  # steps that raised while it took part
+        self.state_read = 0  # tokens of the prefix that every question was read behind: filled with `times.prefilled`
         self.told = 0  # answers whose event has been published: filled by the engine
         self.left = False  # it has its outcome: set by the scheduler, and what a step still brings is thrown away
         self.error: Exception | None = None  # what a reader of it raised: filled by the scheduler

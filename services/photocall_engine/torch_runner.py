@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from photocall.settings import STEP_SOFT_TOKENS
 from photocall_engine import kernels as kernel_choice
-from photocall_engine.device import Landing, backend_of, device_errors
+from photocall_engine.device import Landing, backend_of, device_errors, kind_of
 from photocall_engine.graph_space import GraphSpace
 from photocall_engine.graphs import Graphs
 from photocall_engine.kernels import MAX_EXCLUDED, Kernels, Kind, Numerics
-from photocall_engine.kernels.fp8 import plain
+from photocall_engine.kernels.fp8 import Fp8Weight, plain
 from photocall_engine.kv_pools import KvPools
 from photocall_engine.model.checkpoint import make_encoder, read_weights
 from photocall_engine.model.config import ModelConfig, read_config
@@ -32,7 +32,7 @@ from photocall_engine.model.vision import VisionEncoder
 from photocall_engine.reads import Reads, Values
 from photocall_engine.row_buffers import RowBuffers, RowShape
 from photocall_engine.rows import PAGE_SIZE, Ints, RowBatch
-from photocall_engine.runner import PatchImage
+from photocall_engine.runner import Arithmetic, PatchImage
 from photocall_engine.tower_passes import TowerPasses
 from photocall_engine.words import Words
 
@@ -78,6 +78,16 @@ class TorchRunner:
         self.page_bytes = self.pools.page_bytes("full")
         self.sliding_page_bytes = self.pools.page_bytes("sliding")
         self.backend = backend_of(weights.device, weights.dtype)
+        fp8 = any(isinstance(linear, Fp8Weight) for linear in decoder.weights.linears())
+        self.arithmetic = Arithmetic(
+            numerics=decoder.kernels.numerics,
+            kernels=decoder.kernels.name,
+            table_sha256=decoder.kernels.table_sha256,
+            weights="fp8" if fp8 else str(weights.dtype).removeprefix("torch."),
+            torch=torch.__version__,
+            device=kind_of(weights.device),
+            threads=torch.get_num_threads() if weights.device.type == "cpu" else None,
+        )
         self.overlaps = weights.device.type == "cuda"
         self.graphs: Graphs | None = None  # by `enable_graphs`
         batch_words = Words(weights.device, _WORDS)

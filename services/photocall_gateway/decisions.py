@@ -13,7 +13,7 @@ from photocall.asks import Ask
 from photocall.errors import CodedError
 from photocall.questions import Choice, InvalidField, Json, Loc, Noul, Option, Question, Score
 from photocall_gateway.body import Body, Limits, open_body
-from photocall_gateway.parsing import ParsedRequest, calibrated, check_length, checked, model_name
+from photocall_gateway.parsing import ParsedRequest, calibrated, check_length, checked, model_name, provenance_of
 from photocall_gateway.pictures import Gathered, from_url, stored
 from photocall_gateway.viewing import view_of
 
@@ -43,7 +43,15 @@ def parse_decisions(body: Body, limits: Limits) -> ParsedRequest:
     check_length(Ask(model, state, tuple(questions)), limits)
     shown = {"questions": views}
     request, digest = checked(
-        model, state, tuple(questions), gathered.pictures, limits, shown, loc=("input",), by_question=True
+        model,
+        state,
+        tuple(questions),
+        gathered.pictures,
+        limits,
+        shown,
+        loc=("input",),
+        by_question=True,
+        provenance=provenance_of(raw),
     )
     return calibrated(request, digest, raw)
 

@@ -16,7 +16,8 @@ def decisions_body(record: JobRecord) -> dict[str, Any]:
     result = record.result or {}
     answers = result.get("answers", {})
     shown = [_answer(view, answers.get(str(i))) for i, view in enumerate(record.view.get("questions", []))]
-    return {"model": result.get("model", ""), "answers": shown, "usage": _usage(result.get("usage", {}))}
+    body = {"model": result.get("model", ""), "answers": shown, "usage": _usage(result.get("usage", {}))}
+    return body if "provenance" not in result else {**body, "provenance": result["provenance"]}
 
 
 def _answer(view: Mapping[str, Any], answer: Mapping[str, Any] | None) -> dict[str, Any]:

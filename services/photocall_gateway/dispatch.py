@@ -155,6 +155,7 @@ class Dispatcher:
             remember=turn.remember if turn else True,
             webhook=webhook,
             max_jobs=self._limits_of(owner).concurrency,
+            keeps_ask=request.ask.provenance and turn is None,
             to_prepare=bool(request.ask.assets),
             traceparent=tracing.current(),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from photocall.errors import TABLE
 from photocall_gateway import decisions
 from photocall_gateway.openapi_calibrations import OWN
-from photocall_gateway.openapi_parts import Schema, obj, ref
+from photocall_gateway.openapi_parts import PROVENANCE, Schema, obj, ref
 from photocall_gateway.openapi_views import VIEW_FIELDS
 
 _NAME: Schema = {"type": ["string", "null"], "maxLength": decisions.MAX_NAME_CHARS}
@@ -50,6 +50,7 @@ SCHEMAS: dict[str, Schema] = {
         input={"oneOf": [{"type": "string"}, _items(1, decisions.MAX_PARTS, ref("DecisionsMessage"))]},
         questions=_items(1, decisions.MAX_QUESTIONS, ref("DecisionsQuestion")),
         calibration=OWN,
+        provenance=PROVENANCE,
     ),
     "DecisionsMessage": obj(
         ("role", "content"), type={"const": "message"}, role={"enum": list(decisions.ROLES)}, content=_PARTS
@@ -102,6 +103,7 @@ SCHEMAS: dict[str, Schema] = {
             output_tokens_details={"type": "object"},
             total_tokens={"type": "integer"},
         ),
+        provenance=ref("Provenance"),
     ),
     "DecisionsAnswer": {
         "oneOf": [

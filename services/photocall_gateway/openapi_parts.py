@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 Schema = dict[str, Any]
+PROVENANCE: Schema = {
+    "type": ["boolean", "null"],
+    "default": False,
+    "description": "The answer says what it comes from, and may be replayed; docs/provenance.md.",
+}
 
 
 def ref(name: str) -> Schema:

@@ -9,6 +9,7 @@ from photocall.asking import ORDERS
 from photocall.errors import TABLE
 from photocall.grid import BUDGETS
 from photocall.jobs import JobStatus
+from photocall.provenance import Provenance
 from photocall.questions import (
     DEFAULT_TEXT_TOKENS,
     MAX_ONE_OF_CHARS,
@@ -21,7 +22,7 @@ from photocall.views import AUTO
 from photocall.webhooks import JOB_EVENTS
 from photocall_gateway.assets import MAX_ASSETS
 from photocall_gateway.openapi_calibrations import OWN
-from photocall_gateway.openapi_parts import Schema, content, obj, ref
+from photocall_gateway.openapi_parts import PROVENANCE, Schema, content, obj, ref
 from photocall_gateway.openapi_views import VIEW_FIELDS
 from photocall_gateway.typed_schemas import schema_of
 
@@ -107,6 +108,7 @@ _REQUEST_FIELDS: dict[str, Schema] = {
     "images": _listed("[image N]"),
     "media": _listed("<image:N>"),
     "calibration": OWN,
+    "provenance": PROVENANCE,
 }
 
 SCHEMAS: dict[str, Schema] = {
@@ -161,7 +163,9 @@ SCHEMAS: dict[str, Schema] = {
         usage=obj(
             ("input_tokens", "output_tokens"), input_tokens={"type": "integer"}, output_tokens={"type": "integer"}
         ),
+        provenance=ref("Provenance"),
     ),
+    "Provenance": schema_of(Provenance),
     "Answer": {"oneOf": [ref(answer.__name__) for answer in get_args(Answer)]},
     **{answer.__name__: schema_of(answer) for answer in get_args(Answer)},
     "JobRequest": obj(

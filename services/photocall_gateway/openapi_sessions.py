@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from photocall_gateway.openapi_parts import Schema, content, obj, ref
+from photocall_gateway.openapi_parts import PROVENANCE, Schema, content, obj, ref
 
 _TEXT: Schema = {"type": "string"}
 _WHOLE: Schema = {"type": "integer", "minimum": 0}
@@ -26,6 +26,7 @@ SESSION_SCHEMAS: dict[str, Schema] = {
         order={"description": "As in a job."},
         abstain={"description": "As in a job."},
         calibration={"description": "As in a job."},
+        provenance=PROVENANCE,
         text={**_TEXT, "description": "Instead of questions: a message that a text answers."},
         max_tokens={"type": "integer", "minimum": 1, "description": "Of the answer to `text`."},
         assets={"type": "object", "description": "As in a job."},

@@ -116,6 +116,14 @@ def parse_turn(body: Body, limits: Limits, max_deadline_s: float) -> tuple[Parse
     return replace(request, hash=digest.hexdigest()), turn
 
 
+def provenance_of(raw: Mapping[str, Json]) -> bool:
+    """Whether a body asks what its answer comes from. Raises InvalidField."""
+    wanted = raw.get("provenance")
+    if wanted is not None and not isinstance(wanted, bool):
+        raise InvalidField(("provenance",), "Expected true or false", "bool_type")
+    return bool(wanted)
+
+
 def model_name(raw: Mapping[str, Json]) -> str | None:
     """The model that a body asks for. Raises InvalidField."""
     model = raw.get("model")
@@ -133,6 +141,7 @@ def checked(
     view: Mapping[str, Any] | None = None,
     loc: Loc = ("assets",),
     by_question: bool = False,
+    provenance: bool = False,
 ) -> tuple[ParsedRequest, Any]:
     """A request put together, and the digest that its hash came from. `loc` is where its pictures stand.
 
@@ -146,7 +155,7 @@ def checked(
     hashes = {key: found.named for key, found in pictures.items()}
     images = {found.sha256: found.data for found in pictures.values() if found.data is not None}
     views = {key: found.view for key, found in pictures.items() if found.view != PLAIN_VIEW}
-    ask = Ask(model, state, questions, hashes, by_question, views=views)
+    ask = Ask(model, state, questions, hashes, by_question, views=views, provenance=provenance)
     num_pictures = len(set(ask.pictures.values()))  # one file in two views is two pictures
     if num_pictures > limits.max_images:
         msg = f"At most {limits.max_images} pictures, got {num_pictures}"
@@ -156,6 +165,8 @@ def checked(
         digest.update(repr(sorted((key, str(view)) for key, view in views.items())).encode())
     if view:
         digest.update(repr(view).encode())
+    if provenance:
+        digest.update(b"provenance")
     return ParsedRequest(ask, images, digest.hexdigest(), view or {}), digest
 
 
@@ -220,7 +231,8 @@ def _request(
         for question in questions:
             if isinstance(question, Box):
                 raise InvalidField(("questions", question.name, "box"), "A box needs a picture", "missing")
-    return checked(model, state, questions, pictures, limits, by_question=native and not stateless)
+    by_question = native and not stateless
+    return checked(model, state, questions, pictures, limits, by_question=by_question, provenance=provenance_of(raw))
 
 
 def _for_all(raw: Mapping[str, Json]) -> Asking:

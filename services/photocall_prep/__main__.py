@@ -25,7 +25,7 @@ from photocall.settings import PrepSettings, SettingsError
 from photocall.tracing import Spans, open_spans
 from photocall.views import AUTO
 from photocall.wire import Wire
-from photocall_prep import inspect
+from photocall_prep import inspect, variants
 from photocall_prep.fetch import Fetcher
 from photocall_prep.guarded_prep import GuardedPrep
 from photocall_prep.jobs import PREPARER, Preparer
@@ -40,9 +40,11 @@ log = logging.getLogger(__name__)
 
 
 def main() -> int:
-    """0 when stopped, 2 for settings or a checkpoint that cannot be used; `inspect` has statuses of its own."""
+    """0 when stopped, 2 for settings or a checkpoint that cannot be used; its commands have statuses of their own."""
     if sys.argv[1:2] == ["inspect"]:
         return inspect.main(sys.argv[2:], os.environ)
+    if sys.argv[1:2] == ["variants"]:
+        return variants.main(sys.argv[2:], os.environ)
     set_up("prep")
     metrics = PrepMetrics()
     for name in ("rq", "rq.worker"):  # the second has a level of its own, and three lines to say about every job

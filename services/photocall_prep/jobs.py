@@ -22,7 +22,6 @@ from photocall.asks import Ask
 from photocall.backoff import Backoff
 from photocall.blob_store import BlobsRefused
 from photocall.errors import JobGone, StoreFull, UnknownJob
-from photocall.grid import Grid
 from photocall.images import ImageStore
 from photocall.jobs import JobRecord, Lease, Refused
 from photocall.logs import about_job, fields
@@ -35,7 +34,7 @@ from photocall_prep.lease_keeper import LeaseKeeper
 from photocall_prep.metrics import PrepMetrics
 from photocall_prep.prepare import Prep
 from photocall_prep.refusal import ImageRefused
-from photocall_prep.shelf import PatchShelf
+from photocall_prep.shelf import PatchShelf, Shelved
 from photocall_prep.wear import Wear
 
 log = logging.getLogger(__name__)
@@ -234,11 +233,12 @@ class Preparer:
         for (sha256, view), shown in whole.items():
             if keeper.lost or self._stopping():
                 return None
-            grid = self._shelf.find(sha256, shown)
-            self._metrics.pictures.labels("made" if grid is None else "shelf").inc()
-            grid = grid or self._prepare_one(record, sha256, shown, keeper)
-            if grid is None:
+            found = self._shelf.find(sha256, shown)
+            self._metrics.pictures.labels("made" if found is None else "shelf").inc()
+            found = found or self._prepare_one(record, sha256, shown, keeper)
+            if found is None:
                 return None
+            grid = found.grid
             described.append(
                 {
                     "sha256": sha256,
@@ -247,6 +247,8 @@ class Preparer:
                     "grid_height": grid.height,
                     "grid_width": grid.width,
                     "num_soft": grid.num_soft,
+                    "budget": found.budget,
+                    "fidelity": self._shelf.fidelity,
                 }
             )
         return described
@@ -261,8 +263,8 @@ class Preparer:
         loc = ["budget"] if view.budget is None or of_its_own is None else ["assets", of_its_own, "budget"]
         raise _Refusal("budget_unsupported", message, budget=budget, allowed=list(self._shelf.allowed), loc=loc)
 
-    def _prepare_one(self, record: JobRecord, sha256: str, view: View, keeper: LeaseKeeper) -> Grid | None:
-        """Its grid, with its patches on the shelf; None when the work is to stop here."""
+    def _prepare_one(self, record: JobRecord, sha256: str, view: View, keeper: LeaseKeeper) -> Shelved | None:
+        """The picture with its patches on the shelf; None when the work is to stop here."""
         data = self._images.get(sha256)
         name = _name(record, sha256)
         if data is None:
@@ -279,7 +281,7 @@ class Preparer:
             try:
                 self._shelf.put(sha256, view, prepared)
                 self._metrics.blob_bytes.inc(len(prepared.patches))
-                return prepared.grid
+                return Shelved(prepared.grid, prepared.budget)
             except BlobsRefused as error:  # an accepted job is not failed for want of room that others have taken
                 if keeper.lost or self._stopping():
                     return None

@@ -30,6 +30,7 @@ class Ask:
     calibration: Recalibration | None = None  # the caller's own, on top of the model's
     budget: Budget | None = None  # soft tokens of each picture at most; None: as the server is set up
     views: dict[str, View] = field(default_factory=dict)  # asset key -> how it is shown, where that is said
+    provenance: bool = False  # the answer says what it comes from, and what was asked is kept as long as the answer
 
     @property
     def images(self) -> tuple[str, ...]:
@@ -64,6 +65,8 @@ class Ask:
             how["views"] = {key: str(view) for key, view in self.views.items()}
         if self.calibration is not None:
             how["calibration"] = {**self.calibration.to_content(), "part_of": self.calibration.part_of}
+        if self.provenance:
+            how["provenance"] = True
         return {"model": self.model, "body": body, "assets": dict(self.assets), **how}
 
     @classmethod
@@ -73,7 +76,17 @@ class Ask:
         by_question, budget = bool(content.get("by_question", False)), content.get("budget")  # older asks have neither
         own = _calibration(content.get("calibration"))
         views = {key: View.parse(text) for key, text in content.get("views", {}).items()}
-        return cls(content["model"], body["state"], questions, dict(content["assets"]), by_question, own, budget, views)
+        return cls(
+            model=content["model"],
+            state=body["state"],
+            questions=questions,
+            assets=dict(content["assets"]),
+            by_question=by_question,
+            calibration=own,
+            budget=budget,
+            views=views,
+            provenance=bool(content.get("provenance", False)),
+        )
 
 
 def _calibration(content: Any) -> Recalibration | None:

@@ -59,6 +59,7 @@ _ROWS = (
     ErrorRow("batch_damaged", "The batch cannot be read", False, 500, 500, "server_error", 500, _SERVER),
     ErrorRow("file_in_use", "The file is still written", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("too_many_files", "Too many files are kept", False, 409, 409, "invalid_request", 409, _INVALID),
+    ErrorRow("not_replayable", "The job cannot be replayed", False, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("job_gone", "The job has expired or was deleted", False, 410, 410, "invalid_request", 410, _INVALID),
     ErrorRow("body_too_large", "The request body is too large", False, 413, 413, "request_too_large", 413, _INVALID),
     ErrorRow("unsupported_type", "Unsupported content type", False, 415, 415, "invalid_request", 415, _INVALID),

@@ -70,6 +70,7 @@ class NewJob:
     webhook: Webhook | None = None
     max_jobs: int | None = None  # unfinished ones that the owner's key may have; None: as many as the policy lets it
     traceparent: str = ""  # the trace that it belongs to; empty: none
+    keeps_ask: bool = False  # beyond an end with an answer, for as long as the record, so that it can be asked again
     to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 
@@ -159,7 +160,7 @@ class JobRecord:
     status: JobStatus
     stage: Stage  # who works on it, or will next: prep or the engine
     priority: Lane
-    ask: bytes  # empty once the job has ended
+    ask: bytes  # empty once the job has ended, unless it keeps it
     images: tuple[str, ...]
     prepared: list[dict[str, Any]]  # set by `prepared`, for the engine; empty before and after
     created_at: float

@@ -92,8 +92,8 @@ class RqValue(Message):
 class Prepared(Message):
     """A job the engine can take; added to an engine stream, and to the job's events when pictures were prepared.
 
-    `images`: one map {sha256, view, blob_key, grid_height, grid_width, num_soft} per distinct picture and view, in the
-    ask's order; `view` is missing where it is the plain one.
+    `images`: one map {sha256, view, blob_key, grid_height, grid_width, num_soft, budget, fidelity} per distinct picture
+    and view, in the ask's order; `view` is missing where it is the plain one, the last two where an older prep wrote.
     """
 
     msg_type: ClassVar[str] = "prepared"

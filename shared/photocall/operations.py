@@ -150,6 +150,8 @@ class Operations:
         }
         if session:
             fields |= {"session": session, "remember": int(new.remember)}
+        if new.keeps_ask:
+            fields["keeps_ask"] = 1
         if new.webhook is not None:
             fields |= {
                 "webhook": keys.webhook(new.job_id),

@@ -50,6 +50,7 @@ def test_a_prepared_job_is_the_engines(shop: Workshop) -> None:
         expected = ImagePrep(TestLimits()).prepare(data, 140)
         assert (image["grid_height"], image["grid_width"]) == (expected.grid.height, expected.grid.width)
         assert image["num_soft"] == expected.grid.num_soft
+        assert (image["budget"], image["fidelity"]) == (140, "fast")
         assert (shop.blob_dir / image["blob_key"]).read_bytes() == expected.patches
 
 
@@ -80,7 +81,9 @@ def test_a_request_may_have_a_budget_of_its_own(shop: Workshop) -> None:
     prep = CountingPrep()
     for job_id, budget in (("j1", 70), ("j2", None), ("j3", 280), ("j4", 70)):
         shop.preparer(prep).prepare(shop.accept(job_id, {"a": PHOTO}, budget=budget))
-    soft = [message.images[0]["num_soft"] for message in shop.engine_messages()]
+    told = [message.images[0] for message in shop.engine_messages()]
+    assert [image["budget"] for image in told] == [70, 140, 280, 70]
+    soft = [image["num_soft"] for image in told]
     assert soft[0] <= 70 < soft[1] <= 140 < soft[2] <= 280
     assert soft[3] == soft[0]
     assert prep.calls == 3, "the same bytes at another budget are another picture, at the same budget the same"

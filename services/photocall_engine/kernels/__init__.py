@@ -43,6 +43,8 @@ class Kernels(Protocol):
     """One device's operations. Linear inputs have a multiple of `row_tile` rows, those of the head of `head_tile`."""
 
     name: str
+    numerics: Numerics
+    table_sha256: str  # of what decides in which order sums are made
     row_tile: int
     head_tile: int
 
@@ -206,6 +208,7 @@ def choose(
     else:
         from photocall_engine.kernels.reference import ReferenceKernels
 
-        kernels = ReferenceKernels() if numerics == "fast" else ReferenceKernels.for_model(weights, head_dims)
+        fast = numerics == "fast"
+        kernels = ReferenceKernels(numerics="fast") if fast else ReferenceKernels.for_model(weights, head_dims)
     log.info("kernels: %s", kernels.name)
     return kernels

@@ -10,6 +10,7 @@ the end of a vector, which its exp does not.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from photocall_engine.greedy import pick_rows
-from photocall_engine.kernels import MAX_EXCLUDED, HeadShape
+from photocall_engine.kernels import MAX_EXCLUDED, HeadShape, Numerics
 from photocall_engine.kernels.fp8 import Fp8Weight
 from photocall_engine.kernels.tiles import BLOCK, VisibleRows, count_tiles, plan_tiles
 from photocall_engine.kernels.vision import GateClips, clipped
@@ -55,9 +56,12 @@ class ReferenceKernels:
 
     row_tile = head_tile = ROW_TILE
 
-    def __init__(self, *, merged: bool = True, narrow: bool = True) -> None:
+    def __init__(self, *, merged: bool = True, narrow: bool = True, numerics: Numerics = "invariant") -> None:
         self.merged = merged
         self.narrow = narrow
+        self.numerics: Numerics = numerics
+        shape = (ROW_TILE, BLOCK, WIDE, NARROW, merged, narrow)
+        self.table_sha256 = hashlib.sha256(repr(shape).encode()).hexdigest()
         self.name = f"reference (cpu, float32{'' if merged else ', linears tile by tile'})"
 
     @classmethod

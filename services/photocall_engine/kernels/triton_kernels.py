@@ -57,7 +57,8 @@ class TritonKernels:
     ) -> None:
         """`tile` replaces the attention tiles of all head sizes: for tests, whose sequences are short."""
         self._device = device
-        self._numerics = numerics
+        self.numerics: Numerics = numerics
+        self.table_sha256 = fingerprint()
         self._part_room = part_room
         self._tile = tile
         self._parts: dict[HeadShape, AttentionParts] = {}
@@ -70,17 +71,17 @@ class TritonKernels:
             self._device_name, self._processors = properties.name, properties.multi_processor_count
             place = f"sm{properties.major}{properties.minor}"
         short = {torch.bfloat16: "bf16", torch.float32: "float32"}.get(dtype, str(dtype))
-        self.name = f"triton ({place}, {short}, {numerics}, matmul table {fingerprint()})"
+        self.name = f"triton ({place}, {short}, {numerics}, matmul table {self.table_sha256[:16]})"
 
     def linear(
         self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight, out_dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        if self._numerics == "fast" and not isinstance(weight, Fp8Weight):
+        if self.numerics == "fast" and not isinstance(weight, Fp8Weight):
             return _library_linear(x, weight, out_dtype or x.dtype)
         return matmul(x, weight, self._plan(weight), programs=self._processors, out_dtype=out_dtype)
 
     def unfinished(self, x: torch.Tensor, weight: torch.Tensor | Fp8Weight) -> torch.Tensor:
-        if self._numerics == "fast" or isinstance(weight, Fp8Weight):  # scales belong to finished sums
+        if self.numerics == "fast" or isinstance(weight, Fp8Weight):  # scales belong to finished sums
             return self.linear(x, weight)
         return unfinished(x, weight, self._plan(weight), programs=self._processors)
 
@@ -91,7 +92,7 @@ class TritonKernels:
         let_through: torch.Tensor | None = None,
         clips: GateClips | None = None,
     ) -> torch.Tensor:
-        if self._numerics == "fast" and not isinstance(weight, Fp8Weight):
+        if self.numerics == "fast" and not isinstance(weight, Fp8Weight):
             product = self.linear(x, weight)
             gate, up = product.chunk(2, dim=1) if let_through is None else (product, let_through)
             if clips is None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from starlette.background import BackgroundTasks
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from photocall.jobs import JobStatus
+from photocall.jobs import Accepted, JobStatus
 from photocall.questions import InvalidField
+from photocall_gateway.body import Body
 from photocall_gateway.caller import caller_of
 from photocall_gateway.described import WRITE_ERRORS, Described, header, in_path, operation, query
 from photocall_gateway.events import JobEvents, last_event_id, sse, sse_response
@@ -21,6 +23,7 @@ from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.openapi_schemas import json_or_form
 from photocall_gateway.ownership import listed_owner, own_view, seen_view
 from photocall_gateway.prefer import preferred_wait_s, while_connected
+from photocall_gateway.replaying import accept_replay
 from photocall_gateway.services import Services, owner, services
 from photocall_gateway.status_reads import status_response
 from photocall_gateway.taking import accept_job, take_in
@@ -60,6 +63,19 @@ async def cancel(request: Request) -> Response:
     s = services(request)
     record = await s.records.cancel(await _seen(request, s))
     return await job_response(s, record, 200 if record.status.terminal else 202, {})
+
+
+async def replay(request: Request) -> Response:
+    """A new job that asks what a finished one asked: 202, or 200 with its end as for `create`."""
+    s = services(request)
+    job_id = request.path_params["job_id"]
+    await own_view(s, job_id, caller_of(request))
+    record = await s.records.get(job_id)
+
+    async def accept(body: Body, key: str | None, after_response: BackgroundTasks | None) -> Accepted:
+        return await accept_replay(s, record, key, after_response)
+
+    return await take_in(request, s, accept)
 
 
 async def remove(request: Request) -> Response:
@@ -167,6 +183,18 @@ ROUTES = [
         cancel,
         "POST",
         operation("Cancel a job", {200: _JOB, 202: _JOB}, (403, 404, 410), parameters=[_JOB_ID]),
+    ),
+    Described(
+        "/v1/jobs/{job_id}/replay",
+        replay,
+        "POST",
+        operation(
+            "Ask again what a job asked that had `provenance: true`",
+            {200: _JOB, 202: _JOB},
+            (*WRITE_ERRORS, 409, 410),
+            parameters=[_JOB_ID, _KEY, _PREFER],
+            description="A new job, whose metadata has `replay_of`. Equal provenance gives equal bits.",
+        ),
     ),
     Described(
         "/v1/jobs/{job_id}/events",

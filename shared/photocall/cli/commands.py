@@ -41,6 +41,8 @@ COMMANDS = (
     Command("inspect", "say what the model would see of picture files"),
     Command("calibrate", "fit a calibration to labelled answers"),
     Command("review", "write a queue of a batch's answers for people to look at"),
+    Command("replay", "ask again what a job asked, and compare the answers bit by bit"),
+    Command("drift", "measure how far answers about your own pictures move, and by what"),
     Command("verify", "compare the engine with transformers on a checkpoint of your own"),
     Command("keys", "make, list and revoke API keys"),
     Command("doctor", "look at everything that photocall needs here, and say what to do"),

@@ -129,6 +129,10 @@ class AsyncClient:
         """See Client.jobs."""
         return await self._run(flows.jobs(status, after, limit))
 
+    async def replay(self, job: Job | str, timeout_s: float | None = None) -> Job:
+        """See Client.replay."""
+        return await self._run(flows.ask(flows.replay(job), timeout_s))
+
     async def cancel(self, job: Job | str) -> Job:
         """See Client.cancel."""
         return await self._run(flows.cancel(job))

@@ -167,6 +167,12 @@ def ask(submitting: Flow[Job], timeout_s: float | None, look: Look | None = None
     return job
 
 
+def replay(job: Job | str) -> Flow[Job]:
+    """Ask again what a job asked; the new job."""
+    made = Call("POST", f"/v1/jobs/{_id(job)}/replay", headers={"idempotency-key": secrets.token_hex(16)})
+    return Job((yield from call(made)).body, job.images if isinstance(job, Job) else {})
+
+
 def cancel(job: Job | str) -> Flow[Job]:
     """End it early; one that has ended stays as it is."""
     found = (yield from call(Call("POST", f"/v1/jobs/{_id(job)}/cancel"))).body

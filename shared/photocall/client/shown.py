@@ -11,6 +11,7 @@ from photocall.client.answers import Answers
 from photocall.client.card import job_card
 from photocall.client.errors import JobFailed
 from photocall.client.pictures import Image
+from photocall.provenance import Provenance
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,6 +65,13 @@ class Job(Shown):
 
     def __getitem__(self, question: str) -> Answer:
         return self.answers[question]
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """What its answers come from; None where `provenance=True` was not asked for, or there are no answers."""
+        result = self.fields.get("result") or {}
+        found: Provenance | None = result.get("provenance")
+        return found
 
     @property
     def error(self) -> dict[str, Any] | None:

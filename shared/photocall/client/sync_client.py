@@ -63,7 +63,7 @@ class Client:
 
         `state`: what the questions are about, in words (a text, or JSON), with the pictures where they are named:
         `[image 1]`, or the words of a mapping. Without it the pictures stand by themselves. `fields`: budget, order,
-        abstain, calibration, priority, deadline_s, metadata, webhook, model.
+        abstain, calibration, provenance, priority, deadline_s, metadata, webhook, model.
         """
         return self._run(flows.submit(images, questions, state, idempotency_key, fields))
 
@@ -144,6 +144,10 @@ class Client:
     def jobs(self, status: str | None = None, *, after: str | None = None, limit: int = 20) -> list[Job]:
         """One's own jobs, newest first; `after`: behind the one with this id."""
         return self._run(flows.jobs(status, after, limit))
+
+    def replay(self, job: Job | str, timeout_s: float | None = None) -> Job:
+        """Ask again what a job asked that had `provenance=True`, and wait. Raises RequestRefused or JobFailed."""
+        return self._run(flows.ask(flows.replay(job), timeout_s))
 
     def cancel(self, job: Job | str) -> Job:
         """End a job early."""

@@ -1,0 +1,232 @@
+"""Drift: how far the probabilities of one question about one picture move when something else changes.
+
+What must not matter, by the promise of equal bits: who else is answered at the time, what is cached, and in which order
+the questions stand. What may matter, and is worth knowing of a model: the order of the options, and how the picture is
+encoded. Everything is asked of a running server, as anybody would ask it. Pictures are encoded anew by the caller.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from photocall.comparing import NONE, Change, change, said, same_bits
+from photocall.provenance import OF_THE_RUN
+
+IMAGE = "[image 1]"  # what stands for the picture in a state
+SENDERS = 16  # threads that send a crowd
+MATES, CACHE, QUESTION_ORDER, OPTION_ORDER = "batch mates", "cache", "order of questions", "order of options"
+
+Questions = Mapping[str, Mapping[str, Any]]
+
+
+class Server(Protocol):
+    """What is needed of a server; see `cli/calls.py`."""
+
+    def keep(self, data: bytes) -> str: ...
+
+    def start(self, path: str, body: Any = None) -> str: ...
+
+    def end(self, job_id: str) -> dict[str, Any]: ...
+
+
+class NotComparable(Exception):
+    """Answers came from engines that are not made alike, so nothing can be said of what else moves them."""
+
+
+@dataclass
+class Drift:
+    """What one thing moved. `promised`: it must move nothing."""
+
+    what: str
+    promised: bool
+    compared: int = 0  # answers
+    moved: float = 0.0  # sum of the largest changes of each
+    said_otherwise: int = 0  # answers that come down to something else
+    unequal: int = 0  # answers with other bits
+    largest: Change = NONE
+    picture: str = ""  # of the largest
+    question: str = ""
+    note: str = ""
+
+    def add(self, picture: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+        """Compare the answers to all questions that both have."""
+        for name in first.keys() & second.keys():
+            one, other = first[name], second[name]
+            found = change(one, other)
+            self.compared += 1
+            self.moved += found.size
+            self.said_otherwise += said(one) != said(other)
+            self.unequal += not same_bits(one, other)
+            if found.size > self.largest.size:
+                self.largest, self.picture, self.question = found, picture, name
+
+    @property
+    def mean(self) -> float:
+        """Of the largest change of each answer."""
+        return self.moved / self.compared if self.compared else 0.0
+
+    def above(self, limit: float) -> bool:
+        """Whether it moved more than it may: what must move nothing, by a single bit."""
+        return self.unequal > 0 if self.promised else self.largest.size > limit
+
+
+@dataclass
+class _Seen:
+    """One answer to a request, and what it took."""
+
+    answers: Mapping[str, Any]
+    job: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+
+    @property
+    def cached(self) -> int:
+        """Positions of the prompt that were not computed for it."""
+        return int(self.job["usage"]["cached_rows"])
+
+    @property
+    def pixels(self) -> str:
+        return str(self.provenance["pictures"][IMAGE]["pixels_sha256"])
+
+    @property
+    def ran(self) -> tuple[float, float]:
+        """From when to when it was in the engine's batch."""
+        ended = float(self.job["completed_at"])
+        return ended - self.job["timings"]["prefill"] - self.job["timings"]["readout"], ended
+
+
+@dataclass
+class Meter:
+    """Asks `questions` about pictures. `crowd`: requests that run beside them when they are not alone."""
+
+    server: Server
+    questions: Questions
+    state: str = IMAGE
+    crowd: int = 24
+    made_by: dict[str, Any] = field(default_factory=dict, init=False)  # provenance that all answers share
+
+    def measure(self, pictures: Mapping[str, bytes], encoded: Mapping[str, Mapping[str, bytes]]) -> list[Drift]:
+        """By name the files as they are; by kind of encoding the same files encoded anew. Raises NotComparable, and
+        what the server raises."""
+        hashes = {name: self.server.keep(data) for name, data in pictures.items()}
+        plain = {name: self._ask(sha256) for name, sha256 in hashes.items()}
+        promised = self.made_by["numerics"] == "invariant"
+        cache = Drift(CACHE, promised)
+        fresh = {name: self._measure_cache(cache, name, hashes[name], plain[name]) for name in hashes}
+        found = [self._mates(hashes, plain, fresh, promised), cache]
+        if len(self.questions) > 1:
+            turned = Drift(QUESTION_ORDER, promised)
+            backwards = dict(reversed(list(self.questions.items())))
+            for name, sha256 in hashes.items():
+                turned.add(name, plain[name].answers, self._ask(sha256, questions=backwards).answers)
+            found.append(turned)
+        found += self._option_order(hashes, plain)
+        for kind, files in encoded.items():
+            drift = Drift(kind, False)
+            for name, data in files.items():
+                drift.add(name, plain[name].answers, self._ask(self.server.keep(data)).answers)
+            found.append(drift)
+        return found
+
+    def _measure_cache(self, drift: Drift, name: str, sha256: str, plain: _Seen) -> dict[str, str]:
+        """Asked cold, then warm. Gives the view that was cold; no view where each would show other pixels.
+
+        Another background is another picture to the cache and the same pixels to the model, unless something is
+        transparent: then the first time is as cold as it gets.
+        """
+        view = _view()
+        cold = self._ask(sha256, view)
+        if cold.pixels != plain.pixels:
+            view, cold = {}, plain
+        warm = self._ask(sha256, view)
+        for other in (warm, plain):
+            drift.add(name, cold.answers, other.answers)
+        drift.note = f"{cold.cached} positions found cold, {warm.cached} warm"
+        if not view:
+            drift.note += "; a picture with transparency is cold only when it is new"
+        return view
+
+    def _mates(
+        self, hashes: Mapping[str, str], plain: Mapping[str, _Seen], fresh: Mapping[str, dict[str, str]], promised: bool
+    ) -> Drift:
+        """Everything at once, some with their prompt cached and some without, among strangers."""
+        drift = Drift(MATES, promised)
+        bodies = []
+        for name, sha256 in hashes.items():
+            bodies.append((name, self._body(sha256, fresh[name])))
+            bodies.append((name, self._body(sha256, _view() if fresh[name] else {})))
+        bodies += [("", _stranger(i)) for i in range(max(0, self.crowd - len(bodies)))]
+        random.Random(0).shuffle(bodies)
+        with ThreadPoolExecutor(SENDERS) as senders:
+            started = list(senders.map(lambda each: self.server.start("/v1/jobs", each[1]), bodies))
+        ended = [(name, self.server.end(job_id)) for (name, _), job_id in zip(bodies, started, strict=True)]
+        seen = [(name, self._seen(job)) for name, job in ended]
+        times = [one.ran for _, one in seen]
+        company = []
+        for name, one in seen:
+            if name:
+                drift.add(name, plain[name].answers, one.answers)
+                begun, done = one.ran
+                company.append(sum(start < done and end > begun for start, end in times) - 1)
+        drift.note = f"{median(company):g} others in the engine meanwhile, in the median"
+        return drift
+
+    def _option_order(self, hashes: Mapping[str, str], plain: Mapping[str, _Seen]) -> Iterable[Drift]:
+        """The options of each choice backwards, and with the first one last."""
+        chosen = {name: q for name, q in self.questions.items() if q["type"] == "choice" and len(q["criteria"]) > 1}
+        if not chosen:
+            return []
+        drift = Drift(OPTION_ORDER, False)
+        orders: list[dict[str, Any]] = [{}, {}]
+        for name, question in chosen.items():
+            options = _items(question["criteria"])
+            for order, turned in zip(orders, (options[::-1], [*options[1:], options[0]]), strict=True):
+                listed = dict(turned) if isinstance(question["criteria"], Mapping) else [label for label, _ in turned]
+                order[name] = {**question, "criteria": listed}
+        for picture, sha256 in hashes.items():
+            asked = {name: plain[picture].answers[name] for name in chosen}
+            for order in orders:
+                drift.add(picture, asked, self._ask(sha256, questions={**self.questions, **order}).answers)
+        return [drift]
+
+    def _ask(self, sha256: str, view: Mapping[str, str] | None = None, questions: Questions | None = None) -> _Seen:
+        """Alone."""
+        body = self._body(sha256, view or {}, questions)
+        return self._seen(self.server.end(self.server.start("/v1/jobs", body)))
+
+    def _body(self, sha256: str, view: Mapping[str, str], questions: Questions | None = None) -> dict[str, Any]:
+        asset = {"type": "image", "sha256": sha256, **view}
+        asked = self.questions if questions is None else questions
+        return {"state": self.state, "questions": asked, "assets": {IMAGE: asset}, "provenance": True}
+
+    def _seen(self, job: dict[str, Any]) -> _Seen:
+        """Raises NotComparable."""
+        told = job["result"]["provenance"]
+        made_by = {name: value for name, value in told.items() if name not in (*OF_THE_RUN, "pictures")}
+        if not self.made_by:
+            self.made_by = made_by
+        for name in made_by:
+            if made_by[name] != self.made_by[name]:
+                raise NotComparable(f"two engines answered, which differ: {name} {self.made_by[name]}, {made_by[name]}")
+        return _Seen(job["result"]["answers"], job, told)
+
+
+def _view() -> dict[str, str]:
+    return {"background": secrets.token_hex(3)}
+
+
+def _items(options: Any) -> Sequence[tuple[str, Any]]:
+    return list(options.items()) if isinstance(options, Mapping) else [(label, None) for label in options]
+
+
+def _stranger(number: int) -> dict[str, Any]:
+    """A request that has nothing to do with the pictures; they are of different lengths and end at different times."""
+    words = " ".join(f"word{number * 31 + i}" for i in range(5 + 17 * (number % 7)))
+    texts = {"type": "text", "instructions": "Say something.", "max_tokens": 4 + 5 * (number % 4)}
+    questions = {"text": texts, "yes": {"type": "noul", "instructions": "Is it long?"}}
+    return {"state": words, "questions": questions, "provenance": True}

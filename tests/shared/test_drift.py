@@ -1,0 +1,180 @@
+"""The drift meter against a server of a few lines, into which one drift after another is planted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from photocall.drift import (
+    CACHE,
+    IMAGE,
+    MATES,
+    OPTION_ORDER,
+    QUESTION_ORDER,
+    Drift,
+    Meter,
+    NotComparable,
+)
+
+QUESTIONS: dict[str, Any] = {
+    "kind": {"type": "choice", "instructions": "Which?", "criteria": ["a", "b", "c"]},
+    "full": {"type": "noul", "instructions": "Is it?"},
+}
+PICTURES = {"one.jpg": b"one", "two.png": b"two"}
+ENCODED = {"as PNG": {name: data + b"!" for name, data in PICTURES.items()}}
+Planted = Callable[["FakeServer", dict[str, Any]], float]
+
+
+class FakeServer:
+    """Answers the same for equal pixels, and adds what `planted` says. Jobs run until somebody asks for their end."""
+
+    def __init__(self, planted: Planted = lambda server, body: 0.0, transparent: bool = False) -> None:
+        self.planted, self.transparent, self.numerics = planted, transparent, "invariant"
+        self.seen: dict[str, int] = {}  # prompt -> times it was asked
+        self.running: set[str] = set()
+        self.jobs: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, data: bytes) -> str:
+        return hashlib.sha256(data.removesuffix(b"!")).hexdigest() + ("!" if data.endswith(b"!") else "")
+
+    def start(self, path: str, body: Any = None) -> str:
+        assert path == "/v1/jobs"
+        with self._lock:
+            job_id = f"job_{len(self.jobs)}"
+            self.running.add(job_id)
+            asset = body.get("assets", {}).get(IMAGE, {})
+            prompt = json.dumps([body["state"], asset])
+            pixels = asset.get("sha256", "").rstrip("!") + (asset.get("background", "") if self.transparent else "")
+            cached = 9 if self.seen.get(prompt) else 0
+            moved = self.planted(self, body)
+            answers: dict[str, Any] = {}
+            for name, question in body["questions"].items():
+                if question["type"] == "choice":
+                    shares = {"a": 0.5 + moved, "b": 0.25 - moved, "c": 0.25}
+                    answers[name] = {"type": "choice", "choice": "a", "confidence": 0.5, "probabilities": shares}
+                else:
+                    answers[name] = {"type": "noul", "noul": 0.5}
+            told = {"job": job_id, "numerics": self.numerics, "torch": "2", "truncation": {},
+                    "pictures": {IMAGE: {"pixels_sha256": pixels}}}  # fmt: skip
+            self.jobs[job_id] = {
+                "result": {"answers": answers, "provenance": told},
+                "usage": {"cached_rows": cached},
+                "timings": {"prefill": 1.0, "readout": 1.0},
+                "completed_at": time.time(),
+            }
+            self.seen[prompt] = self.seen.get(prompt, 0) + 1
+        return job_id
+
+    def end(self, job_id: str) -> dict[str, Any]:
+        self.running.discard(job_id)
+        return self.jobs[job_id]
+
+
+def measured(server: FakeServer, questions: dict[str, Any] | None = None) -> dict[str, Drift]:
+    found = Meter(server, questions or QUESTIONS, crowd=8).measure(PICTURES, ENCODED)
+    return {drift.what: drift for drift in found}
+
+
+def moved(found: dict[str, Drift]) -> set[str]:
+    return {what for what, drift in found.items() if drift.unequal}
+
+
+def test_where_nothing_drifts_nothing_is_found() -> None:
+    found = measured(FakeServer())
+    assert list(found) == [MATES, CACHE, QUESTION_ORDER, OPTION_ORDER, "as PNG"]
+    assert {what: drift.compared for what, drift in found.items()} == {
+        MATES: 8,  # two questions about two pictures, with their prompt cached and without
+        CACHE: 8,  # cold against warm, and against the first time
+        QUESTION_ORDER: 4,
+        OPTION_ORDER: 4,  # one choice about two pictures in two other orders
+        "as PNG": 4,
+    }
+    assert not moved(found)
+    assert not any(drift.above(0.0) for drift in found.values())
+    assert found[CACHE].note == "0 positions found cold, 9 warm"
+    assert found[MATES].note == "7 others in the engine meanwhile, in the median"
+
+
+def backwards(body: dict[str, Any]) -> bool:
+    return list(body["questions"]) == ["full", "kind"]
+
+
+def options(body: dict[str, Any]) -> list[str]:
+    return list(body["questions"].get("kind", {}).get("criteria", ["a", "b", "c"]))
+
+
+def is_warm(server: FakeServer, body: dict[str, Any]) -> bool:
+    return json.dumps([body["state"], body.get("assets", {}).get(IMAGE, {})]) in server.seen
+
+
+@pytest.mark.parametrize(
+    ("planted", "where"),
+    [
+        (lambda server, body: 0.125 if len(server.running) > 1 else 0.0, {MATES}),
+        (lambda server, body: 0.125 if backwards(body) else 0.0, {QUESTION_ORDER}),
+        (lambda server, body: 0.125 if options(body) != ["a", "b", "c"] else 0.0, {OPTION_ORDER}),
+        (lambda server, body: 0.125 if "!" in str(body.get("assets")) else 0.0, {"as PNG"}),
+    ],
+    ids=["mates", "order of questions", "order of options", "encoding"],
+)
+def test_what_moves_answers_is_found_and_nothing_else(planted: Planted, where: set[str]) -> None:
+    found = measured(FakeServer(planted))
+    assert moved(found) == where
+    [drift] = [found[what] for what in where]
+    assert drift.largest.size == 0.125
+    assert (drift.largest.of, drift.largest.before, drift.largest.after) == ("a", 0.5, 0.625)
+    assert drift.picture in PICTURES
+    assert drift.question == "kind"
+    assert drift.above(0.125) is drift.promised
+    assert drift.above(0.1)
+
+
+def test_a_cache_that_moves_answers_is_found() -> None:
+    found = measured(FakeServer(lambda server, body: 0.125 if is_warm(server, body) else 0.0))
+    assert CACHE in moved(found)
+    assert found[CACHE].largest.size == 0.125
+
+
+def test_one_bit_is_too_much_where_none_may_move() -> None:
+    found = measured(FakeServer(lambda server, body: 2**-53 if len(server.running) > 1 else 0.0))
+    assert found[MATES].above(1.0)
+    assert found[MATES].largest.size < 1e-15
+
+
+def test_fast_numerics_promise_nothing() -> None:
+    server = FakeServer(lambda server, body: 2**-53 if len(server.running) > 1 else 0.0)
+    server.numerics = "fast"
+    found = measured(server)
+    assert found[MATES].unequal
+    assert not found[MATES].above(1e-9)
+    assert found[MATES].above(0.0)
+
+
+def test_a_picture_that_another_background_changes_is_not_asked_on_one() -> None:
+    found = measured(FakeServer(transparent=True))
+    assert not moved(found)
+    assert "transparency" in found[CACHE].note
+
+
+def test_two_engines_that_differ_are_not_compared() -> None:
+    server = FakeServer()
+
+    def changing(_: FakeServer, body: dict[str, Any]) -> float:
+        server.numerics = "fast" if len(server.jobs) > 3 else "invariant"
+        return 0.0
+
+    server.planted = changing
+    with pytest.raises(NotComparable, match="numerics"):
+        measured(server)
+
+
+def test_without_a_choice_there_is_no_order_of_options() -> None:
+    found = measured(FakeServer(), {"full": QUESTIONS["full"]})
+    assert list(found) == [MATES, CACHE, "as PNG"]
