@@ -56,7 +56,7 @@ def probabilities(answer: Mapping[str, Any]) -> dict[str, float]:
         found = {answer["text"]: answer.get("probability", math.exp(min(0.0, answer["logprob"])))}
     elif kind == "box":
         found = {"confidence": answer["confidence"], **{f"edge {name}": edge for name, edge in answer["box"].items()}}
-    for more in ("cannot_tell", "label_mass", "no_number"):
+    for more in ("cannot_tell", "label_mass", "no_number", "presence"):
         if more in answer:
             found[more] = float(answer[more])
     return found

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
+from photocall.client import Job, JobFailed, Picture
 from photocall.comparing import NONE, Change, change, said, same_bits
 from photocall.provenance import OF_THE_RUN
 
@@ -26,13 +28,11 @@ Questions = Mapping[str, Mapping[str, Any]]
 
 
 class Server(Protocol):
-    """What is needed of a server; see `cli/calls.py`."""
+    """What is needed of a server: two calls of the client. Threads share it."""
 
-    def keep(self, data: bytes) -> str: ...
+    def submit(self, images: Any, questions: Any, *, state: Any = None, **fields: Any) -> Job: ...
 
-    def start(self, path: str, body: Any = None) -> str: ...
-
-    def end(self, job_id: str) -> dict[str, Any]: ...
+    def wait(self, job: Job) -> Job: ...
 
 
 class NotComparable(Exception):
@@ -113,59 +113,62 @@ class Meter:
     def measure(self, pictures: Mapping[str, bytes], encoded: Mapping[str, Mapping[str, bytes]]) -> list[Drift]:
         """By name the files as they are; by kind of encoding the same files encoded anew. Raises NotComparable, and
         what the server raises."""
-        hashes = {name: self.server.keep(data) for name, data in pictures.items()}
-        plain = {name: self._ask(sha256) for name, sha256 in hashes.items()}
+        plain = {name: self._ask(data) for name, data in pictures.items()}
         promised = self.made_by["numerics"] == "invariant"
         cache = Drift(CACHE, promised)
-        fresh = {name: self._measure_cache(cache, name, hashes[name], plain[name]) for name in hashes}
-        found = [self._mates(hashes, plain, fresh, promised), cache]
+        fresh = {name: self._measure_cache(cache, name, data, plain[name]) for name, data in pictures.items()}
+        found = [self._mates(pictures, plain, fresh, promised), cache]
         if len(self.questions) > 1:
             turned = Drift(QUESTION_ORDER, promised)
             backwards = dict(reversed(list(self.questions.items())))
-            for name, sha256 in hashes.items():
-                turned.add(name, plain[name].answers, self._ask(sha256, questions=backwards).answers)
+            for name, data in pictures.items():
+                turned.add(name, plain[name].answers, self._ask(data, questions=backwards).answers)
             found.append(turned)
-        found += self._option_order(hashes, plain)
+        found += self._option_order(pictures, plain)
         for kind, files in encoded.items():
             drift = Drift(kind, False)
             for name, data in files.items():
-                drift.add(name, plain[name].answers, self._ask(self.server.keep(data)).answers)
+                drift.add(name, plain[name].answers, self._ask(data).answers)
             found.append(drift)
         return found
 
-    def _measure_cache(self, drift: Drift, name: str, sha256: str, plain: _Seen) -> dict[str, str]:
-        """Asked cold, then warm. Gives the view that was cold; no view where each would show other pixels.
+    def _measure_cache(self, drift: Drift, name: str, data: bytes, plain: _Seen) -> str | None:
+        """Asked cold, then warm. Gives the background that was cold; None where each would show other pixels.
 
         Another background is another picture to the cache and the same pixels to the model, unless something is
         transparent: then the first time is as cold as it gets.
         """
-        view = _view()
-        cold = self._ask(sha256, view)
+        background: str | None = _colour()
+        cold = self._ask(data, background)
         if cold.pixels != plain.pixels:
-            view, cold = {}, plain
-        warm = self._ask(sha256, view)
+            background, cold = None, plain
+        warm = self._ask(data, background)
         for other in (warm, plain):
             drift.add(name, cold.answers, other.answers)
         drift.note = f"{cold.cached} positions found cold, {warm.cached} warm"
-        if not view:
+        if background is None:
             drift.note += "; a picture with transparency is cold only when it is new"
-        return view
+        return background
 
     def _mates(
-        self, hashes: Mapping[str, str], plain: Mapping[str, _Seen], fresh: Mapping[str, dict[str, str]], promised: bool
+        self,
+        pictures: Mapping[str, bytes],
+        plain: Mapping[str, _Seen],
+        fresh: Mapping[str, str | None],
+        promised: bool,
     ) -> Drift:
         """Everything at once, some with their prompt cached and some without, among strangers."""
         drift = Drift(MATES, promised)
-        bodies = []
-        for name, sha256 in hashes.items():
-            bodies.append((name, self._body(sha256, fresh[name])))
-            bodies.append((name, self._body(sha256, _view() if fresh[name] else {})))
-        bodies += [("", _stranger(i)) for i in range(max(0, self.crowd - len(bodies)))]
-        random.Random(0).shuffle(bodies)
+        asked: list[tuple[str, Callable[[], Job]]] = []
+        for name, data in pictures.items():
+            for background in (fresh[name], _colour() if fresh[name] else None):
+                asked.append((name, partial(self._submit, data, background)))
+        strangers = max(0, self.crowd - len(asked))
+        asked += [("", partial(_submit_stranger, self.server, i)) for i in range(strangers)]
+        random.Random(0).shuffle(asked)
         with ThreadPoolExecutor(SENDERS) as senders:
-            started = list(senders.map(lambda each: self.server.start("/v1/jobs", each[1]), bodies))
-        ended = [(name, self.server.end(job_id)) for (name, _), job_id in zip(bodies, started, strict=True)]
-        seen = [(name, self._seen(job)) for name, job in ended]
+            jobs = list(senders.map(lambda each: each[1](), asked))
+        seen = [(name, self._seen(job)) for (name, _), job in zip(asked, jobs, strict=True)]
         times = [one.ran for _, one in seen]
         company = []
         for name, one in seen:
@@ -176,7 +179,7 @@ class Meter:
         drift.note = f"{median(company):g} others in the engine meanwhile, in the median"
         return drift
 
-    def _option_order(self, hashes: Mapping[str, str], plain: Mapping[str, _Seen]) -> Iterable[Drift]:
+    def _option_order(self, pictures: Mapping[str, bytes], plain: Mapping[str, _Seen]) -> Iterable[Drift]:
         """The options of each choice backwards, and with the first one last."""
         chosen = {name: q for name, q in self.questions.items() if q["type"] == "choice" and len(q["criteria"]) > 1}
         if not chosen:
@@ -188,45 +191,47 @@ class Meter:
             for order, turned in zip(orders, (options[::-1], [*options[1:], options[0]]), strict=True):
                 listed = dict(turned) if isinstance(question["criteria"], Mapping) else [label for label, _ in turned]
                 order[name] = {**question, "criteria": listed}
-        for picture, sha256 in hashes.items():
+        for picture, data in pictures.items():
             asked = {name: plain[picture].answers[name] for name in chosen}
             for order in orders:
-                drift.add(picture, asked, self._ask(sha256, questions={**self.questions, **order}).answers)
+                drift.add(picture, asked, self._ask(data, questions={**self.questions, **order}).answers)
         return [drift]
 
-    def _ask(self, sha256: str, view: Mapping[str, str] | None = None, questions: Questions | None = None) -> _Seen:
+    def _ask(self, data: bytes, background: str | None = None, questions: Questions | None = None) -> _Seen:
         """Alone."""
-        body = self._body(sha256, view or {}, questions)
-        return self._seen(self.server.end(self.server.start("/v1/jobs", body)))
+        return self._seen(self._submit(data, background, questions))
 
-    def _body(self, sha256: str, view: Mapping[str, str], questions: Questions | None = None) -> dict[str, Any]:
-        asset = {"type": "image", "sha256": sha256, **view}
+    def _submit(self, data: bytes, background: str | None, questions: Questions | None = None) -> Job:
+        picture = {IMAGE: Picture(data, background=background)}
         asked = self.questions if questions is None else questions
-        return {"state": self.state, "questions": asked, "assets": {IMAGE: asset}, "provenance": True}
+        return self.server.submit(picture, asked, state=self.state, provenance=True)
 
-    def _seen(self, job: dict[str, Any]) -> _Seen:
-        """Raises NotComparable."""
-        told = job["result"]["provenance"]
+    def _seen(self, job: Job) -> _Seen:
+        """Once it has its answers. Raises JobFailed and NotComparable."""
+        job = self.server.wait(job)
+        if not job.succeeded:
+            raise JobFailed(job.fields)
+        told = job.fields["result"]["provenance"]
         made_by = {name: value for name, value in told.items() if name not in (*OF_THE_RUN, "pictures")}
         if not self.made_by:
             self.made_by = made_by
         for name in made_by:
             if made_by[name] != self.made_by[name]:
                 raise NotComparable(f"two engines answered, which differ: {name} {self.made_by[name]}, {made_by[name]}")
-        return _Seen(job["result"]["answers"], job, told)
+        return _Seen(job.fields["result"]["answers"], job.fields, told)
 
 
-def _view() -> dict[str, str]:
-    return {"background": secrets.token_hex(3)}
+def _colour() -> str:
+    return secrets.token_hex(3)
 
 
 def _items(options: Any) -> Sequence[tuple[str, Any]]:
     return list(options.items()) if isinstance(options, Mapping) else [(label, None) for label in options]
 
 
-def _stranger(number: int) -> dict[str, Any]:
+def _submit_stranger(server: Server, number: int) -> Job:
     """A request that has nothing to do with the pictures; they are of different lengths and end at different times."""
     words = " ".join(f"word{number * 31 + i}" for i in range(5 + 17 * (number % 7)))
     texts = {"type": "text", "instructions": "Say something.", "max_tokens": 4 + 5 * (number % 4)}
     questions = {"text": texts, "yes": {"type": "noul", "instructions": "Is it long?"}}
-    return {"state": words, "questions": questions, "provenance": True}
+    return server.submit(None, questions, state=words, provenance=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from photocall.client import Job, Picture
 from photocall.drift import (
     CACHE,
     IMAGE,
@@ -41,21 +40,18 @@ class FakeServer:
         self.jobs: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
-    def keep(self, data: bytes) -> str:
-        return hashlib.sha256(data.removesuffix(b"!")).hexdigest() + ("!" if data.endswith(b"!") else "")
-
-    def start(self, path: str, body: Any = None) -> str:
-        assert path == "/v1/jobs"
+    def submit(self, images: Any, questions: Any, *, state: Any = None, **fields: Any) -> Job:
+        assert fields == {"provenance": True}
+        [picture] = images.values() if images else [Picture(b"")]
+        body = {"state": state, "questions": questions, "picture": picture.image, "background": picture.background}
         with self._lock:
             job_id = f"job_{len(self.jobs)}"
             self.running.add(job_id)
-            asset = body.get("assets", {}).get(IMAGE, {})
-            prompt = json.dumps([body["state"], asset])
-            pixels = asset.get("sha256", "").rstrip("!") + (asset.get("background", "") if self.transparent else "")
-            cached = 9 if self.seen.get(prompt) else 0
+            pixels = picture.image.removesuffix(b"!").hex() + (str(picture.background) if self.transparent else "")
+            cached = 9 if self.seen.get(prompt(body)) else 0
             moved = self.planted(self, body)
             answers: dict[str, Any] = {}
-            for name, question in body["questions"].items():
+            for name, question in questions.items():
                 if question["type"] == "choice":
                     shares = {"a": 0.5 + moved, "b": 0.25 - moved, "c": 0.25}
                     answers[name] = {"type": "choice", "choice": "a", "confidence": 0.5, "probabilities": shares}
@@ -64,17 +60,23 @@ class FakeServer:
             told = {"job": job_id, "numerics": self.numerics, "torch": "2", "truncation": {},
                     "pictures": {IMAGE: {"pixels_sha256": pixels}}}  # fmt: skip
             self.jobs[job_id] = {
+                "id": job_id,
+                "status": "succeeded",
                 "result": {"answers": answers, "provenance": told},
                 "usage": {"cached_rows": cached},
                 "timings": {"prefill": 1.0, "readout": 1.0},
                 "completed_at": time.time(),
             }
-            self.seen[prompt] = self.seen.get(prompt, 0) + 1
-        return job_id
+            self.seen[prompt(body)] = self.seen.get(prompt(body), 0) + 1
+        return Job({"id": job_id, "status": "queued"})
 
-    def end(self, job_id: str) -> dict[str, Any]:
-        self.running.discard(job_id)
-        return self.jobs[job_id]
+    def wait(self, job: Job) -> Job:
+        self.running.discard(job.id)
+        return Job(self.jobs[job.id])
+
+
+def prompt(body: dict[str, Any]) -> str:
+    return repr([body["state"], body["picture"], body["background"]])
 
 
 def measured(server: FakeServer, questions: dict[str, Any] | None = None) -> dict[str, Drift]:
@@ -111,7 +113,7 @@ def options(body: dict[str, Any]) -> list[str]:
 
 
 def is_warm(server: FakeServer, body: dict[str, Any]) -> bool:
-    return json.dumps([body["state"], body.get("assets", {}).get(IMAGE, {})]) in server.seen
+    return prompt(body) in server.seen
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def is_warm(server: FakeServer, body: dict[str, Any]) -> bool:
         (lambda server, body: 0.125 if len(server.running) > 1 else 0.0, {MATES}),
         (lambda server, body: 0.125 if backwards(body) else 0.0, {QUESTION_ORDER}),
         (lambda server, body: 0.125 if options(body) != ["a", "b", "c"] else 0.0, {OPTION_ORDER}),
-        (lambda server, body: 0.125 if "!" in str(body.get("assets")) else 0.0, {"as PNG"}),
+        (lambda server, body: 0.125 if body["picture"].endswith(b"!") else 0.0, {"as PNG"}),
     ],
     ids=["mates", "order of questions", "order of options", "encoding"],
 )

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from photocall.cli.calls import connect
+from photocall.cli.asked import read_object
 from photocall.cli.errors import Unable
-from photocall.client import ClientError
+from photocall.cli.output import add_json, print_json, print_table
+from photocall.cli.server import add_server, connected
+from photocall.client import JobFailed
 from photocall.drift import IMAGE, Drift, Meter, NotComparable
 
 WITHIN, ABOVE = 0, 1
@@ -46,28 +48,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=float, default=1.0, metavar="P", help="largest change that is fine where one may be (1: any)"
     )
     parser.add_argument("--crowd", type=int, default=24, metavar="N", help="requests at once for batch mates (24)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_server(parser)
+    add_json(parser, "one JSON object instead of a table")
 
 
 def run_drift(options: argparse.Namespace) -> int:
-    """See the module. The server is that of PHOTOCALL_URL, asked with PHOTOCALL_API_KEY."""
-    try:
-        questions = QUESTIONS if options.questions is None else _questions(options.questions)
-        pictures = {str(file): file.read_bytes() for file in options.files}
-        state = options.state if IMAGE in options.state else f"{IMAGE}\n{options.state}"
-        encoded = _encoded(list(pictures))
-        with connect() as calls:
-            meter = Meter(calls, questions, state, options.crowd)
+    """See the module. Raises what errors.py knows."""
+    questions = QUESTIONS if options.questions is None else _questions(options.questions)
+    pictures = {str(file): file.read_bytes() for file in options.files}
+    state = options.state if IMAGE in options.state else f"{IMAGE}\n{options.state}"
+    encoded = _encoded(list(pictures))
+    with connected(options) as server:
+        meter = Meter(server, questions, state, options.crowd)
+        try:
             found = meter.measure(pictures, encoded)
-    except (ClientError, NotComparable) as error:
-        raise Unable(str(error)) from error
+        except (JobFailed, NotComparable) as error:
+            raise Unable(f"it cannot be measured: {error}") from error
     above = [drift for drift in found if drift.above(options.limit)]
     if options.json:
-        shown = [_shown(drift) for drift in found]
         told = {"pictures": len(pictures), "questions": len(questions), "limit": options.limit}
-        print(json.dumps({**told, "made_by": meter.made_by, "ok": not above, "drift": shown}, ensure_ascii=False))
+        drifts = [_shown(drift) for drift in found]
+        print_json({**told, "made_by": meter.made_by, "ok": not above, "drift": drifts})
     else:
-        print(_table(found))
+        print_table(("", "compared", "largest change", "mean", "said otherwise", "largest at"), map(_row, found))
         for drift in above:
             why = "must not move an answer, and does" if drift.promised else f"moves more than {options.limit:g}"
             print(f"{drift.what} {why}", file=sys.stderr)
@@ -76,12 +79,10 @@ def run_drift(options: argparse.Namespace) -> int:
 
 def _questions(file: Path) -> dict[str, Any]:
     """Raises OSError, Unable."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise Unable(f"{file}: not JSON: {error}") from None
-    if not isinstance(found, dict) or not found or not all(isinstance(q, dict) and "type" in q for q in found.values()):
-        raise Unable(f"{file}: expected an object of questions by name, each with a type")
+    found = read_object(file, "questions")
+    for name, question in found.items():
+        if not isinstance(question, dict) or not isinstance(question.get("type"), str):
+            raise Unable(f"{file}: {name} is no question with a type: correct it")
     return found
 
 
@@ -118,19 +119,9 @@ def _shown(drift: Drift) -> dict[str, Any]:
     return found
 
 
-def _table(found: list[Drift]) -> str:
-    heads = ("", "compared", "largest change", "mean", "said otherwise", "largest at")
-    rows = [heads]
-    for drift in found:
-        at = drift.note
-        if drift.largest.size:
-            at = f"{drift.picture}: {drift.question}, {drift.largest.of}"
-        cells = (drift.what, str(drift.compared), _number(drift.largest.size), _number(drift.mean))
-        rows.append((*cells, str(drift.said_otherwise), at))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
+def _row(drift: Drift) -> tuple[Any, ...]:
+    at = f"{drift.picture}: {drift.question}, {drift.largest.of}" if drift.largest.size else drift.note
+    return drift.what, drift.compared, _number(drift.largest.size), _number(drift.mean), drift.said_otherwise, at
 
 
 def _number(value: float) -> str:

@@ -7,14 +7,13 @@ not be. 2: nothing to compare, or the two were made differently; which fields of
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
 
-from photocall.cli.calls import Calls, connect
 from photocall.cli.errors import Unable
-from photocall.client import ClientError
+from photocall.cli.output import add_json, print_json, shown
+from photocall.cli.server import add_server, connected
+from photocall.client import Client, JobFailed
 from photocall.comparing import by_name, change, said, same_bits
 from photocall.provenance import differences
 
@@ -24,31 +23,30 @@ SAME, DIFFERS, CANNOT = 0, 1, 2
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may stand behind `photocall replay`."""
     parser.add_argument("job", metavar="JOB", help="id of a job that was asked with `provenance: true`")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a line for each question")
+    add_server(parser)
+    add_json(parser, "one JSON object instead of a line for each question")
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """See the module. The server is that of PHOTOCALL_URL, asked with PHOTOCALL_API_KEY."""
-    try:
-        with connect() as calls:
-            found = replay(calls, options.job)
-    except ClientError as error:
-        raise Unable(str(error)) from error
+    """See the module. Raises what errors.py knows."""
+    with connected(options) as server:
+        try:
+            found = replay(server, options.job)
+        except JobFailed as error:
+            raise Unable(f"the replay has no answer to compare: {error}") from error
     if options.json:
-        print(json.dumps(found, ensure_ascii=False))
+        print_json(found)
     else:
         for line in _lines(found):
-            print(line)
+            print(shown(line))
     if found["made_differently"]:
         return CANNOT
     return SAME if found["same"] else DIFFERS
 
 
-def replay(calls: Calls, job_id: str) -> dict[str, Any]:
-    """Ask again, wait, compare. Raises ClientError."""
-    path = f"/v1/jobs/{quote(job_id, safe='')}"
-    again = calls.end(calls.start(f"{path}/replay"))
-    first = calls.call("GET", path)
+def replay(client: Client, job_id: str) -> dict[str, Any]:
+    """Ask again, wait, compare. Raises JobFailed and RequestRefused."""
+    again, first = client.replay(job_id).fields, client.get(job_id).fields
     before, after = by_name(first["result"]["answers"]), by_name(again["result"]["answers"])
     questions = {name: _compared(before[name], after[name]) for name in before}
     made = differences(first["result"]["provenance"], again["result"]["provenance"])
