@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from photocall.settings import GatewaySettings
 from tests.gateway.conftest import served
 from tests.gateway.fake_backend import FakeBackend, answered
 from tests.gateway.key_helper import keyed
+from tests.small_disk import mounted
 
 PNG = b"\x89PNG\r\n\x1a\n"
 Command = Callable[..., tuple[int, str, str]]
@@ -338,6 +340,30 @@ def test_a_run_killed_before_it_knew_that_it_had_begun(
     assert command("batch", "run", "-i", rows, "-o", out_file)[0] == 0
     assert len(lines(command("batch", "ls", "--json")[1])) == 1
     assert len(lines(out_file.read_text())) == 2
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(command: Command, backend: FakeBackend, tmp_path: Path) -> None:
+    rows = requests(tmp_path / "rows.jsonl", 40)
+    with mounted(tmp_path / "disk", "256k") as disk:
+        run = ("batch", "run", "-i", rows, "-o", disk / "out.jsonl")
+        with (disk / "filler").open("wb", buffering=0) as filler:
+            filler.write(bytes(256 * 1024 - 16 * 1024))
+        status, _, err = command(*run)
+        assert (status, err.count("\n")) == (2, 1)
+        assert "the disk is full: free some room, and run the same command again" in err
+        (disk / "filler").unlink()
+        status, _, err = command(*run)
+        assert (status, err) == (0, "")
+        found = [row["custom_id"] for row in lines((disk / "out.jsonl").read_text())]
+        assert sorted(found) == sorted(f"r{n}" for n in range(40))
+    assert len(backend.seen) == 40
+
+
+def test_an_answer_that_takes_too_long(command: Command, backend: FakeBackend) -> None:
+    backend.hold.set()
+    status, out, err = command("ask", "--state", "It rains", "-q", "Is it wet?", "--timeout", "0.2")
+    assert (status, out) == (1, "")
+    assert re.search(r"has not ended within 0\.2 s, and runs on: `photocall jobs watch job_\w+` follows it$", err)
 
 
 @pytest.mark.parametrize("presses", [1, 2])

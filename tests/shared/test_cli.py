@@ -59,6 +59,8 @@ MISTAKES = {
     "a batch that is not there": (["batch", "run", "-i", "/nowhere", "-o", "x"], "/nowhere: there is no such file"),
     "an option before its question": (["ask", "a.png", "--choices", "a,b"], "put it behind its -q"),
     "two kinds of question": (["ask", "a.png", "-q", "?", "--number", "--text"], "leave one of them out"),
+    "half a question": (["ask", "a.png", "-q", "Which? -> red"], "expected `red, green`"),
+    "an empty question": (["ask", "a.png", "-q", " "], "-q is empty"),
     "nothing to ask about": (["ask", "-q", "?"], "name a picture"),
     "standard input twice": (["ask", "-", "-", "-q", "?"], "write `-` once"),
     "a bad URL": (["models", "--url", "ftp://x"], "PHOTOCALL_URL='ftp://x': expected http"),
@@ -144,6 +146,18 @@ def test_a_full_disk_and_a_closed_pipe() -> None:
     assert (found.returncode, found.stderr) == (1, "")
 
 
+def test_a_package_that_is_missing_is_named() -> None:
+    script = (
+        "import sys\nsys.modules['httpx'] = None\nfrom photocall.cli import main\n"
+        "sys.exit(main(['models', '--url', 'http://127.0.0.1:1']))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+    assert "httpx" in found.stderr
+    assert "pip install" in found.stderr
+
+
 def test_questions_of_a_line() -> None:
     words = "a.png -q Which? --choices red,blue --name colour -q Damaged? -q How? --min 0 --unit kg --order auto"
     options = parser().parse_args(["ask", *words.split(), "-q", "Says?", "--one-of", "A, B", "--abstain"])
@@ -153,6 +167,8 @@ def test_questions_of_a_line() -> None:
         "q3": {"type": "number", "instructions": "How?", "min": 0.0, "unit": "kg", "order": "auto"},
         "q4": {"type": "text", "instructions": "Says?", "one_of": ["A", "B"], "abstain": True},
     }
+    [short] = questions_of(parser().parse_args(["ask", "-q", "How full? -> empty < half < full"])).values()
+    assert short == {"type": "score", "instructions": "How full?", "criteria": ["empty", "half", "full"]}
     options.question[1]["name"] = "colour"
     with pytest.raises(Unable, match="two questions are named colour"):
         questions_of(options)

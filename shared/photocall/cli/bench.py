@@ -19,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from photocall.cli.asked import IMAGE, add_questions, questions_of
+from photocall.cli.asked import IMAGE, add_questions, questions_of, state_of
 from photocall.cli.errors import FAILED
 from photocall.cli.inspect import at_least
 from photocall.cli.made_picture import drawn, renamed
@@ -65,7 +65,7 @@ def run_bench(options: Namespace) -> int:
     if not options.same and renamed(picture, 0) is None:
         warn(f"{PROGRAM} bench: only PNG and JPEG can be made new each time: this measures --same")
         options.same = True
-    body = json.dumps({"state": options.state or IMAGE, "questions": asked, "assets": {IMAGE: _part()}}).encode()
+    body = json.dumps({"state": state_of(options, 1), "questions": asked, "assets": {IMAGE: _part()}}).encode()
     with httpx.Client(
         **connection(settings.url, settings.api_key), limits=_limits(options), timeout=WAIT_S + 30
     ) as http:

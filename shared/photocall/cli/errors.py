@@ -64,6 +64,10 @@ def explained(error: BaseException) -> tuple[int, str] | None:
         return UNABLE, str(error)
     if "photocall.client.errors.RequestRefused" in names:
         return UNABLE, _refusal(error)
+    if "photocall.client.errors.MissingPackage" in names:
+        return UNABLE, str(error)
+    if "photocall.client.errors.NotAnswered" in names:
+        return FAILED, f"{error}, and runs on: `{PROGRAM} jobs watch {error.job_id}` follows it"  # type: ignore[attr-defined]
     if "photocall.client.errors.ClientError" in names:
         return FAILED, str(error)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(PROGRAM):
