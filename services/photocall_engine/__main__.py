@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -30,7 +29,7 @@ from photocall.tracing import open_spans
 from photocall.wire import Wire
 from photocall_engine.calibration import Calibration, CalibrationError
 from photocall_engine.canary import Canary, asking
-from photocall_engine.checkpoint_hash import checkpoint_sha256
+from photocall_engine.checkpoint_hash import CheckpointHash
 from photocall_engine.control import Control
 from photocall_engine.edges import HandedBack
 from photocall_engine.engine import Engine, build_engine
@@ -112,10 +111,9 @@ def main() -> int:
 
 def load_model(settings: EngineSettings) -> Model:
     """Read the checkpoint, and hash it meanwhile. Raises what `main` lists."""
-    with ThreadPoolExecutor(1) as aside:
-        sha256 = aside.submit(checkpoint_sha256, settings.model)
+    with CheckpointHash(settings.model) as hashing:
         model = _load_model(settings)
-        return replace(model, sha256=sha256.result())
+        return replace(model, sha256=hashing.result())
 
 
 def _load_model(settings: EngineSettings) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -108,29 +108,38 @@ class Meter:
     questions: Questions
     state: str = IMAGE
     crowd: int = 24
+    tell: Callable[[str], None] = lambda doing: None  # what is being done, for whoever waits
     made_by: dict[str, Any] = field(default_factory=dict, init=False)  # provenance that all answers share
 
     def measure(self, pictures: Mapping[str, bytes], encoded: Mapping[str, Mapping[str, bytes]]) -> list[Drift]:
         """By name the files as they are; by kind of encoding the same files encoded anew. Raises NotComparable, and
         what the server raises."""
-        plain = {name: self._ask(data) for name, data in pictures.items()}
+        plain = {name: self._ask(data) for name, data in self._told("alone", pictures)}
         promised = self.made_by["numerics"] == "invariant"
         cache = Drift(CACHE, promised)
-        fresh = {name: self._measure_cache(cache, name, data, plain[name]) for name, data in pictures.items()}
+        fresh = {
+            name: self._measure_cache(cache, name, data, plain[name]) for name, data in self._told(CACHE, pictures)
+        }
         found = [self._mates(pictures, plain, fresh, promised), cache]
         if len(self.questions) > 1:
             turned = Drift(QUESTION_ORDER, promised)
             backwards = dict(reversed(list(self.questions.items())))
-            for name, data in pictures.items():
+            for name, data in self._told(QUESTION_ORDER, pictures):
                 turned.add(name, plain[name].answers, self._ask(data, questions=backwards).answers)
             found.append(turned)
         found += self._option_order(pictures, plain)
         for kind, files in encoded.items():
             drift = Drift(kind, False)
-            for name, data in files.items():
+            for name, data in self._told(kind, files):
                 drift.add(name, plain[name].answers, self._ask(data).answers)
             found.append(drift)
         return found
+
+    def _told(self, what: str, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
+        """The pictures one by one, each told before it is asked about."""
+        for place, (name, data) in enumerate(pictures.items()):
+            self.tell(f"{what}: {place} of {len(pictures)}")
+            yield name, data
 
     def _measure_cache(self, drift: Drift, name: str, data: bytes, plain: _Seen) -> str | None:
         """Asked cold, then warm. Gives the background that was cold; None where each would show other pixels.
@@ -159,23 +168,28 @@ class Meter:
     ) -> Drift:
         """Everything at once, some with their prompt cached and some without, among strangers."""
         drift = Drift(MATES, promised)
-        asked: list[tuple[str, Callable[[], Job]]] = []
-        for name, data in pictures.items():
-            for background in (fresh[name], _colour() if fresh[name] else None):
-                asked.append((name, partial(self._submit, data, background)))
-        strangers = max(0, self.crowd - len(asked))
-        asked += [("", partial(_submit_stranger, self.server, i)) for i in range(strangers)]
-        random.Random(0).shuffle(asked)
-        with ThreadPoolExecutor(SENDERS) as senders:
-            jobs = list(senders.map(lambda each: each[1](), asked))
-        seen = [(name, self._seen(job)) for (name, _), job in zip(asked, jobs, strict=True)]
-        times = [one.ran for _, one in seen]
-        company = []
-        for name, one in seen:
-            if name:
-                drift.add(name, plain[name].answers, one.answers)
-                begun, done = one.ran
-                company.append(sum(start < done and end > begun for start, end in times) - 1)
+        company: list[int] = []
+        names = list(pictures)
+        at_once = max(1, self.crowd // 2)
+        for start in range(0, len(names), at_once):
+            some = names[start : start + at_once]
+            self.tell(f"{MATES}: {start} of {len(names)}")
+            asked: list[tuple[str, Callable[[], Job]]] = []
+            for name in some:
+                for background in (fresh[name], _colour() if fresh[name] else None):
+                    asked.append((name, partial(self._submit, pictures[name], background)))
+            strangers = max(0, self.crowd - len(asked))
+            asked += [("", partial(_submit_stranger, self.server, i)) for i in range(strangers)]
+            random.Random(0).shuffle(asked)
+            with ThreadPoolExecutor(SENDERS) as senders:
+                jobs = list(senders.map(lambda each: each[1](), asked))
+            seen = [(name, self._seen(job)) for (name, _), job in zip(asked, jobs, strict=True)]
+            times = [one.ran for _, one in seen]
+            for name, one in seen:
+                if name:
+                    drift.add(name, plain[name].answers, one.answers)
+                    begun, done = one.ran
+                    company.append(sum(first < done and last > begun for first, last in times) - 1)
         drift.note = f"{median(company):g} others in the engine meanwhile, in the median"
         return drift
 
@@ -191,7 +205,7 @@ class Meter:
             for order, turned in zip(orders, (options[::-1], [*options[1:], options[0]]), strict=True):
                 listed = dict(turned) if isinstance(question["criteria"], Mapping) else [label for label, _ in turned]
                 order[name] = {**question, "criteria": listed}
-        for picture, data in pictures.items():
+        for picture, data in self._told(OPTION_ORDER, pictures):
             asked = {name: plain[picture].answers[name] for name in chosen}
             for order in orders:
                 drift.add(picture, asked, self._ask(data, questions={**self.questions, **order}).answers)

@@ -13,7 +13,8 @@ from photocall.provenance import Provenance, differences
 from photocall.questions import Noul, Text
 from photocall.recalibration import Correction, Recalibration
 from photocall.views import View
-from photocall_engine.checkpoint_hash import checkpoint_sha256
+from photocall_engine import checkpoint_hash
+from photocall_engine.checkpoint_hash import CheckpointHash, checkpoint_sha256
 from photocall_engine.fake_runner import FakeRunner
 from photocall_engine.kernels.reference import ReferenceKernels
 from photocall_engine.prompt import PROMPT_VERSION
@@ -81,6 +82,18 @@ def test_a_checkpoint_is_hashed_as_sha256sum_would(tmp_path: Path) -> None:
         (tmp_path / name).write_text("other")
         assert checkpoint_sha256(tmp_path) != first, name
         (tmp_path / name).write_text(name)
+
+
+def test_a_checkpoint_that_is_not_loaded_is_not_hashed_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start that fails ends at once, however large the weights are."""
+    monkeypatch.setattr(checkpoint_hash, "PIECE_BYTES", 1)
+    (tmp_path / "a.safetensors").write_bytes(bytes(1 << 24))  # many seconds, a byte at a time
+    with pytest.raises(LookupError), CheckpointHash(tmp_path) as hashing:
+        raise LookupError
+    with pytest.raises(InterruptedError):
+        hashing.result()
 
 
 def test_the_reference_names_its_numerics_and_its_blocks() -> None:

@@ -104,6 +104,23 @@ def test_where_nothing_drifts_nothing_is_found() -> None:
     assert found[MATES].note == "7 others in the engine meanwhile, in the median"
 
 
+def test_more_pictures_than_a_crowd_come_one_crowd_after_another() -> None:
+    server, told = FakeServer(), list[str]()
+    most = 0
+
+    def watch(_: FakeServer, body: dict[str, Any]) -> float:
+        nonlocal most
+        most = max(most, len(server.running))
+        return 0.0
+
+    server.planted = watch
+    pictures = {f"{i}.png": f"picture {i}".encode() for i in range(7)}
+    found = Meter(server, QUESTIONS, crowd=6, tell=told.append).measure(pictures, {})
+    assert found[0].compared == 28
+    assert most == 6
+    assert [words for words in told if words.startswith(MATES)] == [f"{MATES}: {i} of 7" for i in (0, 3, 6)]
+
+
 def backwards(body: dict[str, Any]) -> bool:
     return list(body["questions"]) == ["full", "kind"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from photocall.cli.asked import read_object
 from photocall.cli.errors import Unable
-from photocall.cli.output import add_json, print_json, print_table
+from photocall.cli.output import Progress, add_json, print_json, print_table
 from photocall.cli.server import add_server, connected
 from photocall.client import JobFailed
 from photocall.drift import IMAGE, Drift, Meter, NotComparable
@@ -58,8 +58,8 @@ def run_drift(options: argparse.Namespace) -> int:
     pictures = {str(file): file.read_bytes() for file in options.files}
     state = options.state if IMAGE in options.state else f"{IMAGE}\n{options.state}"
     encoded = _encoded(list(pictures))
-    with connected(options) as server:
-        meter = Meter(server, questions, state, options.crowd)
+    with connected(options) as server, Progress() as progress:
+        meter = Meter(server, questions, state, options.crowd, progress.show)
         try:
             found = meter.measure(pictures, encoded)
         except (JobFailed, NotComparable) as error:
