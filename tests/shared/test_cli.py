@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
@@ -91,6 +92,15 @@ def test_a_mistake_is_one_line_and_status_2(
     assert err.startswith("photocall")
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == [], "a mistake leaves nothing behind"
+
+
+@pytest.mark.parametrize("name", sorted(errors.MISTAKES))
+def test_a_mistake_that_is_known_by_name_is_there(name: str) -> None:
+    """A class that moves would turn its line into a traceback."""
+    module, _, cls = name.rpartition(".")
+    found = getattr(importlib.import_module(module), cls)
+    assert f"{found.__module__}.{found.__name__}" == name
+    assert issubclass(found, Exception)
 
 
 def test_what_a_server_refuses_is_said_with_what_to_do() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from photocall.cli.parser import PROGRAM, warn
 
 FAILED, UNABLE, INTERRUPTED = 1, 2, 130
-_MISTAKES = {  # by module and name: importing them all would make every command slow
+MISTAKES = {  # by module and name: importing them all would make every command slow
     "photocall.settings.SettingsError",
     "photocall.api_keys.KeyFileError",
     "photocall.key_limits.BadLimit",
@@ -60,7 +60,7 @@ def explained(error: BaseException) -> tuple[int, str] | None:
     if isinstance(error, Unable):
         return UNABLE, str(error)
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(error).__mro__}
-    if names & _MISTAKES:
+    if names & MISTAKES:
         return UNABLE, str(error)
     if "photocall.client.errors.RequestRefused" in names:
         return UNABLE, _refusal(error)
