@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a Docker Engine answer on this machine, with two base images that the stack can be built on.
+# Makes a Docker Engine answer on this machine, with three base images that the stack can be built on.
 #
 # For CI and bare Debian machines, as root: installs Debian's engine and compose where they are missing, starts dockerd
 # by hand where none answers, and where the base images cannot be pulled makes stand-ins from Debian's packages. An
@@ -15,8 +15,10 @@ LOG=$STATE/dockerd.log
 PID=$STATE/dockerd.pid
 BASE_IMAGE=${PHOTOCALL_BASE_IMAGE:-python:3.11-slim-bookworm}
 REDIS_IMAGE=${PHOTOCALL_REDIS_IMAGE:-redis:7.2-bookworm}
+PROXY_IMAGE=${PHOTOCALL_PROXY_IMAGE:-haproxy:3.0-bookworm}
 STAND_IN_BASE=photocall-stand-in/python:bookworm
 STAND_IN_REDIS=photocall-stand-in/redis:bookworm
+STAND_IN_PROXY=photocall-stand-in/haproxy:bookworm
 
 say() { echo "ci_docker: $*"; }
 
@@ -86,7 +88,8 @@ have_image() {
     docker image inspect "$2" >/dev/null 2>&1
 }
 
-# The same minimal Debian root under two names: its Python stands in for python:*-slim, its Redis for redis:*.
+# The same minimal Debian root under three names: its Python stands in for python:*-slim, its Redis for redis:*, its
+# HAProxy for haproxy:*.
 make_stand_ins() {
     [ "$(id -u)" = 0 ] || fail "$BASE_IMAGE cannot be pulled, and only root can make a stand-in"
     command -v debootstrap >/dev/null || apt_install debootstrap || fail "apt-get could not install debootstrap"
@@ -95,8 +98,8 @@ make_stand_ins() {
     # shellcheck disable=SC2064  the path is to be expanded now
     trap "rm -rf '$root'" EXIT
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null | head -n 1)
-    say "making stand-ins for $BASE_IMAGE and $REDIS_IMAGE from Debian's packages (about two minutes)"
-    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,redis-server \
+    say "making stand-ins for $BASE_IMAGE, $REDIS_IMAGE and $PROXY_IMAGE from Debian's packages (about two minutes)"
+    debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates,redis-server,haproxy \
         bookworm "$root" ${mirror:+"$mirror"} >"$STATE/debootstrap.log" 2>&1 ||
         { tail -n 15 "$STATE/debootstrap.log" >&2; fail "debootstrap failed"; }
     # A machine behind a proxy has a certificate authority of its own; builds inside must trust it too.
@@ -109,7 +112,8 @@ make_stand_ins() {
         --change 'ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt' \
         --change 'CMD ["python3"]' - "$STAND_IN_BASE" >/dev/null || fail "docker import failed"
     docker tag "$STAND_IN_BASE" "$STAND_IN_REDIS"
-    say "made $STAND_IN_BASE and $STAND_IN_REDIS"
+    docker tag "$STAND_IN_BASE" "$STAND_IN_PROXY"
+    say "made $STAND_IN_BASE, $STAND_IN_REDIS and $STAND_IN_PROXY"
 }
 
 mkdir -p "$STATE" 2>/dev/null || STATE=$(mktemp -d) LOG=$STATE/dockerd.log PID=$STATE/dockerd.pid
@@ -119,7 +123,8 @@ if [ "${1:-}" = stop ]; then
 fi
 install_packages
 start_daemon
-if ! have_image "$BASE_IMAGE" "$STAND_IN_BASE" || ! have_image "$REDIS_IMAGE" "$STAND_IN_REDIS"; then
+if ! have_image "$BASE_IMAGE" "$STAND_IN_BASE" || ! have_image "$REDIS_IMAGE" "$STAND_IN_REDIS" ||
+    ! have_image "$PROXY_IMAGE" "$STAND_IN_PROXY"; then
     make_stand_ins
 fi
 say "ready: $(docker version --format 'Engine {{.Server.Version}}'), compose $(docker compose version --short 2>/dev/null || docker-compose version --short)"

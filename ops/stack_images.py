@@ -23,6 +23,7 @@ from docker.errors import APIError, ImageNotFound
 IMAGES = {
     "PHOTOCALL_BASE_IMAGE": ("python:3.11-slim-bookworm", "photocall-stand-in/python:bookworm"),
     "PHOTOCALL_REDIS_IMAGE": ("redis:7.2-bookworm", "photocall-stand-in/redis:bookworm"),
+    "PHOTOCALL_PROXY_IMAGE": ("haproxy:3.0-bookworm", "photocall-stand-in/haproxy:bookworm"),
 }
 REMOTE = ("http", "https")
 

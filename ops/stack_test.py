@@ -1,8 +1,9 @@
 """`make stack-test`: the whole stack on a real Docker Engine.
 
-Builds the three images, brings everything up under a project name of its own, asks a picture, kills one prep worker's
-container, the engine's process and Redis while jobs are under way, sees every answer, stops it, takes everything down
-and checks that nothing is left. A client like any other: it knows the HTTP API and the containers' labels, no room.
+Builds the three images, brings two gateways behind a proxy, three prep workers and an engine up under a project name of
+its own, asks a picture, kills one prep worker's container, the engine's process and Redis while jobs are under way,
+restarts every container in turn while callers go on, sees every answer, stops it, takes everything down and checks that
+nothing is left. A client like any other: it knows the HTTP API and the containers' labels, no room.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ import contextlib
 import io
 import json
 import os
+import random
 import secrets
 import shutil
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +37,10 @@ from photocall.local import free_port
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT_LABEL, SERVICE_LABEL = "com.docker.compose.project", "com.docker.compose.service"
 READY_S, ANSWER_S, RESTART_S = 180.0, 60.0, 120.0
-SERVICES = {"redis": 1, "gateway": 1, "prep": 2, "engine": 1}
+SERVICES = {"redis": 1, "gateway": 2, "proxy": 1, "prep": 3, "engine": 1}
+ROOMS = ("gateway", "prep", "engine")
+MOST_MB = {"gateway": 60, "prep": 150}  # above the base image
+CALL_EVERY_S = 0.5
 
 
 class StackError(Exception):
@@ -46,14 +53,16 @@ def main() -> int:
     environment = os.environ | {
         "PHOTOCALL_SIGNING_KEY": secrets.token_hex(32),
         "PHOTOCALL_REDIS_PASSWORD": secrets.token_hex(16),
-        "PHOTOCALL_PORT": str(free_port("127.0.0.1")),
+        "PHOTOCALL_PORT": free_range(8),
+        "PHOTOCALL_PROXY_PORT": str(free_port("127.0.0.1")),
         "COMPOSE_PROJECT_NAME": project,
         "DOCKER_CLIENT_TIMEOUT": "600",
         "COMPOSE_HTTP_TIMEOUT": "600",
     }
     client = docker.from_env(timeout=120)
     environment |= base_images(client)
-    stack = Stack(client, project, f"http://127.0.0.1:{environment['PHOTOCALL_PORT']}", compose_command(), environment)
+    address = f"http://127.0.0.1:{environment['PHOTOCALL_PROXY_PORT']}"
+    stack = Stack(client, project, address, compose_command(), environment)
     try:
         try:
             run(stack)
@@ -78,14 +87,17 @@ def run(stack: Stack) -> None:
         raise StackError(f"the containers' user cannot read {', '.join(hidden)} in {model}; chmod o+r helps")
     with wheels_for_build(ROOT / "wheels"):
         stack.step("build", lambda: stack.compose("build"))
+    stack.step("small", stack.check_sizes)
     stack.step("refuses to start without a signing key", stack.refuses_without_key)
-    stack.step("up", lambda: stack.compose("up", "-d"))
+    stack.step("up", lambda: stack.compose("up", "-d", *(f"--scale={name}={SERVICES[name]}" for name in ROOMS)))
     stack.step("ready", stack.wait_ready)
     stack.step("contained", stack.check_containers)
+    stack.step("metrics", stack.check_metrics)
     stack.step("ask", stack.ask_now)
     stack.step("kill a prep worker's container", stack.survives_prep_kill)
     stack.step("kill the engine's process", stack.survives_engine_kill)
     stack.step("kill Redis", stack.survives_redis_kill)
+    stack.step("restart every container in turn", stack.survives_rolling_restart)
     stack.step("stop", stack.check_stop)
 
 
@@ -100,6 +112,16 @@ def compose_command() -> list[str]:
     raise SystemExit("stack-test: neither `docker compose` nor `docker-compose` is installed")
 
 
+def free_range(count: int) -> str:
+    """Ports in a row that nobody listens on, below those of outgoing connections: as compose writes a range."""
+    for first in random.sample(range(20_000, 32_000), 200):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return f"{first}-{first + count - 1}"
+    raise StackError(f"no {count} ports in a row are free")
+
+
 class Stack:
     """A running project and its address."""
 
@@ -109,7 +131,8 @@ class Stack:
         self.client = client
         self.project = project
         self.http = httpx.Client(base_url=address, timeout=30, trust_env=False)
-        self.command = [*command, "--file", str(ROOT / "docker-compose.yml"), "--project-directory", str(ROOT)]
+        files = ["--file", str(ROOT / "docker-compose.yml"), "--project-directory", str(ROOT)]
+        self.command = [*command, *files, "--profile", "proxy"]
         self.environment = environment
         self.started = time.monotonic()
 
@@ -132,7 +155,7 @@ class Stack:
 
     def wait_ready(self) -> None:
         """Until /readyz says 200: Redis, prep, and an engine that has run a real forward."""
-        self._wait(READY_S, "ready", lambda: self._ready(workers=2))
+        self._wait(READY_S, "ready", lambda: self._ready(SERVICES["prep"]))
 
     def refuses_without_key(self) -> None:
         """compose itself refuses, naming the variable."""
@@ -157,6 +180,29 @@ class Stack:
                     if any(binding["HostIp"] != "127.0.0.1" for binding in bindings or []):
                         raise StackError(f"{container.name} publishes {bindings}")
 
+    def check_sizes(self) -> None:
+        """What our layers weigh, as `docker history` says."""
+        base = self._layers_mb(self.environment["PHOTOCALL_BASE_IMAGE"])
+        for room, most in MOST_MB.items():
+            own = self._layers_mb(f"photocall-{room}") - base
+            print(f"stack-test: {room}: {own:.1f} MB above its base, at most {most}", flush=True)
+            if own > most:
+                raise StackError(f"the image of {room} has {own:.1f} MB above its base, more than {most}")
+
+    def check_metrics(self) -> None:
+        """Each process shows its own inside the network, the gateways by address, as Prometheus asks them."""
+        [prober, *_] = self.containers("prep")
+        for room, port in (("gateway", 8080), ("prep", 9464), ("engine", 9464)):
+            script = (
+                "import socket, urllib.request as u\n"
+                f"for address in socket.gethostbyname_ex('{room}')[2]:\n"
+                f"    print(u.urlopen('http://%s:{port}/metrics' % address, timeout=10).read().decode())"
+            )
+            done = prober.exec_run(["python", "-c", script])
+            found = done.output.decode().count("# HELP process_resident_memory_bytes")
+            if done.exit_code or found != SERVICES[room]:
+                raise StackError(f"metrics of {found} of {SERVICES[room]} {room}: {done.output.decode()[-1000:]}")
+
     def ask_now(self) -> None:
         """A picture through the synchronous route."""
         response = self.http.post("/v1/systemone", json=request_body("red"))
@@ -165,13 +211,13 @@ class Stack:
         check_answer(response.json(), "red")
 
     def survives_prep_kill(self) -> None:
-        """SIGKILL to one of two prep containers with jobs on the queue: the other one prepares them all."""
+        """SIGKILL to one of the prep containers with jobs on the queue: the others prepare them all."""
         jobs = [self._submit(index) for index in range(6)]
         victim = self.containers("prep")[0]
         victim.kill("SIGKILL")
         for job in jobs:
             self._answered(job)
-        if len(self.containers("prep")) != 1:
+        if len(self.containers("prep")) != SERVICES["prep"] - 1:
             raise StackError("the killed prep container runs")
         victim.start()
 
@@ -197,9 +243,38 @@ class Stack:
         for job in jobs:
             self._answered(job)
 
+    def survives_rolling_restart(self) -> None:
+        """Gateways, prep workers and the engine, one after another: every call is taken, every job answered."""
+        jobs: list[str] = []
+        errors: list[BaseException] = []
+        done = threading.Event()
+
+        def call() -> None:
+            try:
+                while not done.wait(CALL_EVERY_S):
+                    jobs.append(self._submit(100 + len(jobs) % 50))
+            except BaseException as error:
+                errors.append(error)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        try:
+            for room in ROOMS:
+                for container in self.containers(room):
+                    container.restart(timeout=40)
+                    self._wait(RESTART_S, f"{container.name} to be healthy", lambda c=container: _healthy(c))  # type: ignore[misc]
+        finally:
+            done.set()
+            caller.join()
+        if errors:
+            raise StackError(f"a call was not taken after {len(jobs)} that were: {errors[0]}")
+        for job in jobs:
+            self._answered(job)
+        print(f"stack-test: {len(jobs)} jobs were accepted and answered meanwhile", flush=True)
+
     def check_stop(self) -> None:
         """SIGTERM is obeyed within the grace period: every process of ours ends with 0."""
-        running = [container for service in ("gateway", "prep", "engine") for container in self.containers(service)]
+        running = [container for service in ROOMS for container in self.containers(service)]
         self.compose("stop")
         for container in running:
             container.reload()
@@ -229,6 +304,9 @@ class Stack:
             for container in self.client.containers.list(all=True, filters={"label": label}):
                 print(f"--- {container.name} ({container.status})", file=sys.stderr)
                 print(container.logs(tail=30).decode(errors="replace"), file=sys.stderr)
+
+    def _layers_mb(self, image: str) -> float:
+        return sum(layer["Size"] for layer in self.client.images.get(image).history()) / 1e6
 
     def _submit(self, index: int) -> str:
         response = self.http.post("/v1/jobs", json=request_body("blue", index))
@@ -265,6 +343,11 @@ class Stack:
             if time.monotonic() > until:
                 raise StackError(f"{what}: not within {seconds:.0f} s")
             time.sleep(0.3)
+
+
+def _healthy(container: Container) -> bool:
+    container.reload()
+    return bool(container.attrs["State"].get("Health", {}).get("Status") == "healthy")
 
 
 def request_body(colour: str, index: int = 0) -> dict[str, Any]:

@@ -167,3 +167,10 @@ def test_readyz_is_quick_when_redis_hangs(client: TestClient, redis_client: redi
     assert client.get("/readyz").status_code == 503
     assert time.monotonic() - started < 2.9
     redis_client.client_unpause()
+
+
+def test_a_proxy_can_tell_a_gateway_that_leaves(client: TestClient) -> None:
+    """`ops/proxy/haproxy.cfg` looks for these bytes, whatever else is missing."""
+    answer = client.get("/readyz")
+    assert answer.status_code == 503  # no engine here
+    assert '"draining":false' in answer.text

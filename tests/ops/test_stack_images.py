@@ -81,11 +81,13 @@ class Images:
 
 def test_real_images_are_preferred_and_stand_ins_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PHOTOCALL_BASE_IMAGE", raising=False)
+    monkeypatch.delenv("PHOTOCALL_PROXY_IMAGE", raising=False)
     monkeypatch.setenv("PHOTOCALL_REDIS_IMAGE", "my/redis:1")
     client = Images(here={"my/redis:1"}, pullable=set())
     assert base_images(client) == {
         "PHOTOCALL_BASE_IMAGE": "photocall-stand-in/python:bookworm",
         "PHOTOCALL_REDIS_IMAGE": "my/redis:1",
+        "PHOTOCALL_PROXY_IMAGE": "photocall-stand-in/haproxy:bookworm",
     }
     client = Images(here=set(), pullable={"python:3.11-slim-bookworm", "my/redis:1"})
     assert base_images(client)["PHOTOCALL_BASE_IMAGE"] == "python:3.11-slim-bookworm"

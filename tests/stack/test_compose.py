@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from photocall.settings import GatewaySettings
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 DOCKERFILE = (ROOT / "ops" / "Dockerfile").read_text()
 STACK = yaml.safe_load(COMPOSE)
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 OURS = ("gateway", "prep", "engine")
-ASIDE = {"prometheus": "metrics", "grafana": "metrics", "rq-dashboard": "rq-dashboard"}
+ASIDE = {"proxy": "proxy", "prometheus": "metrics", "grafana": "metrics", "rq-dashboard": "rq-dashboard"}
 GPU = yaml.safe_load((ROOT / "ops" / "docker-compose.gpu.yml").read_text())
 NEWER_KEYS = {"start_interval", "gpus", "develop", "required", "include", "extends", "configs", "pull_policy"}
 
@@ -63,7 +65,7 @@ def test_what_stands_beside_the_service_comes_on_demand_only() -> None:
 
 def test_only_the_gateway_is_published_and_what_is_asked_for_and_only_on_loopback() -> None:
     published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert set(published) == {"gateway", "grafana", "rq-dashboard"}
+    assert set(published) == {"gateway", "proxy", "grafana", "rq-dashboard"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
     assert SERVICES["gateway"]["environment"]["PHOTOCALL_BEHIND_LOOPBACK"] == "1"
     assert STACK["networks"]["inside"] == {"internal": True}
@@ -72,7 +74,8 @@ def test_only_the_gateway_is_published_and_what_is_asked_for_and_only_on_loopbac
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_grace_period_is_longer_than_the_drain(name: str) -> None:
-    drain = float(SERVICES[name]["environment"].get("PHOTOCALL_DRAIN_S", 10))
+    environment = SERVICES[name]["environment"]
+    drain = float(environment.get("PHOTOCALL_DRAIN_S", 10)) + float(environment.get("PHOTOCALL_DRAIN_NOTICE_S", 0))
     assert float(SERVICES[name]["stop_grace_period"].removesuffix("s")) >= drain + 10
 
 
@@ -112,7 +115,7 @@ def test_settings_in_the_compose_file_exist() -> None:
 
 def test_files_that_are_mounted_are_there_and_nobody_may_change_them() -> None:
     mounts = [mount for service in SERVICES.values() for mount in service.get("volumes", ()) if mount.startswith("./")]
-    assert len(mounts) == 5
+    assert len(mounts) == 6
     for mount in mounts:
         source, _, mode = mount.split(":")
         assert (ROOT / source).is_file(), mount
@@ -132,6 +135,19 @@ def test_prometheus_looks_where_the_rooms_show_their_metrics() -> None:
     found = {each["dns_sd_configs"][0]["names"][0]: each["dns_sd_configs"][0]["port"] for each in scraped}
     shown = {name: int(SERVICES[name]["environment"]["PHOTOCALL_METRICS"].partition(":")[2]) for name in OURS[1:]}
     assert found == {"gateway": int(SERVICES["gateway"]["environment"]["PHOTOCALL_PORT"]), **shown}
+
+
+def test_the_proxy_hears_of_a_gateway_that_leaves_in_time() -> None:
+    """It looks each second, and a gateway that says so on /readyz takes calls for longer than that."""
+    config = (ROOT / "ops" / "proxy" / "haproxy.cfg").read_text()
+    assert "uri /readyz" in config
+    assert """expect string '"draining":false'""" in config, "what /readyz says, and not whether an engine is there"
+    assert "inter 1s fall 1" in config
+    assert float(SERVICES["gateway"]["environment"]["PHOTOCALL_DRAIN_NOTICE_S"]) >= 2
+    assert re.findall(r"retry-on (.*)", config) == ["conn-failure"], "a call that has begun may be an accepted job"
+    assert f" gateway:{SERVICES['gateway']['environment']['PHOTOCALL_PORT']} " in config
+    longest = float(re.findall(r"timeout server (\d+)s", config)[0])
+    assert longest > GatewaySettings().max_wait_s + 10
 
 
 def test_rq_dashboard_reads_no_pickles_and_wants_a_password() -> None:
@@ -173,6 +189,7 @@ def test_each_target_gets_its_own_extra_from_one_base() -> None:
         target = DOCKERFILE.split(f" AS {room}\n")[1].split("\nFROM ")[0]
         assert "USER photocall" in target
         assert f'CMD ["python", "-m", "photocall_{room}"]' in target
+        assert set(re.findall(r"/opt/photocall/(\w+) /", target)) == {"photocall", f"photocall_{room}"}
 
 
 def test_the_build_context_leaves_out_what_it_does_not_need() -> None:
