@@ -306,7 +306,7 @@ class Stack:
                 print(container.logs(tail=30).decode(errors="replace"), file=sys.stderr)
 
     def _layers_mb(self, image: str) -> float:
-        return sum(layer["Size"] for layer in self.client.images.get(image).history()) / 1e6
+        return float(sum(layer["Size"] for layer in self.client.images.get(image).history())) / 1e6
 
     def _submit(self, index: int) -> str:
         response = self.http.post("/v1/jobs", json=request_body("blue", index))

@@ -23,7 +23,7 @@ from photocall import keys, webhooks
 from photocall.addresses import BadUrl, parse_url
 from photocall.backoff import Backoff
 from photocall.errors import PhotocallError
-from photocall.logs import fields
+from photocall.logs import about_job, fields
 from photocall.queueing import WebhookQueue
 from photocall.scripts import run
 from photocall.webhooks import Attempt, Delivery
@@ -128,6 +128,10 @@ class Courier:
         threading.Thread(target=self._attempt, args=arguments, name="webhook", daemon=True).start()
 
     def _attempt(self, delivery_id: str, attempt: int, host: str) -> None:
+        with about_job(delivery_id if delivery_id.startswith("job_") else ""):
+            self._attempt_once(delivery_id, attempt, host)
+
+    def _attempt_once(self, delivery_id: str, attempt: int, host: str) -> None:
         try:
             if run(self._redis, webhooks.begin(delivery_id, attempt, self._clock())) is None:
                 return

@@ -118,6 +118,12 @@ async def http_exception(request: Request, error: Exception) -> Response:
     return response_to(request.scope, error)
 
 
+def _about(scope: Scope) -> dict[str, Any]:
+    """The call, and the job that it is about, for the log."""
+    job_id = scope.get("path_params", {}).get("job_id")
+    return fields(request=scope.get(REQUEST_ID), **({"job": job_id} if job_id else {}))
+
+
 def response_to(scope: Scope, error: Exception) -> Response:
     """The response of a failure, in the shape of the route that was called."""
     headers: dict[str, str] = {}
@@ -131,11 +137,11 @@ def response_to(scope: Scope, error: Exception) -> Response:
     elif isinstance(error, OutOfMemoryError):  # any write may meet it, not only an accept, which looks before it writes
         found = CodedError("store_full", "The store is full; nothing was accepted")
     elif isinstance(error, RedisConnectionError | RedisTimeoutError):
-        log.warning("Redis is away: %s", error, extra=fields(request=scope.get(REQUEST_ID)))
+        log.warning("Redis is away: %s", error, extra=_about(scope))
         found = CodedError("unavailable", "The store does not answer; nothing was accepted")
     else:
         name = "store" if isinstance(error, RedisError) else "gateway"
-        log.error("unexpected failure in the %s", name, exc_info=error, extra=fields(request=scope.get(REQUEST_ID)))
+        log.error("unexpected failure in the %s", name, exc_info=error, extra=_about(scope))
         found = CodedError("internal", "Internal error")
     status, kind, body = in_shape(scope["path"], scope.get(REQUEST_ID, ""), found, error)
     wait = found.data.get(RETRY_AFTER_S, _DEFAULT_RETRY_S.get(found.code))

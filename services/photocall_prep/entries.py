@@ -102,7 +102,7 @@ class Entries:
                     continue
                 seen[entry_id] = self._first_seen.get(entry_id, now)
                 if now - seen[entry_id] >= RECOVER_S:
-                    log.info("an entry left by another worker", extra=fields(entry=entry_id))
+                    log.info("an entry left by another worker", extra=_about(entry_id))
                     self.give_back(entry_id, lane)
         self._first_seen = seen
 
@@ -124,10 +124,16 @@ class Entries:
             if job.func_name != PREPARE_JOB:
                 self._redis.persist(job.key)  # what may run out while it waits must not while it runs
         except (NoSuchJobError, PhotocallError, ValueError, TypeError, LookupError) as error:
-            log.warning("an entry is not run: %s", error, extra=fields(entry=entry_id))
+            log.warning("an entry is not run: %s", error, extra=_about(entry_id))
             self.give_back(entry_id, lane)
             return None
         return Entry(job, lane)
+
+
+def _about(entry_id: str) -> dict[str, Any]:
+    """The entry, and the job that it prepares, for the log."""
+    job_id = job_of_rq_id(entry_id)
+    return fields(entry=entry_id, **({"job": job_id} if job_id else {}))
 
 
 def _taken(found: Any) -> tuple[int, str, dict[bytes, bytes]] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 import redis
 
+from photocall import keys
 from photocall.grid import PATCH_BYTES
+from photocall.logs import LineFormatter
+from photocall_prep.entries import Entries
 from photocall_prep.guarded_prep import GuardedPrep
 from photocall_prep.metrics import PrepMetrics
 from photocall_prep.refusal import ImageRefused
@@ -68,3 +72,16 @@ def test_decoders_that_are_lost_are_counted(tmp_path: Path) -> None:
     prep.close()
     assert value(metrics, "decoders_lost_total", why="too_slow") == 1
     assert value(metrics, "decoders_lost_total", why="died") == 2
+
+
+def test_an_entry_that_cannot_be_run_names_its_job(
+    redis_client: redis.Redis, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines about an entry had its id alone, in which nobody looks for a job."""
+    shop = Workshop(redis_client, tmp_path / "blobs")
+    entry_id = shop.queues.enqueue("job_1", 1, "interactive")
+    redis_client.delete(f"rq:job:{entry_id}")
+    with caplog.at_level(logging.WARNING):
+        assert Entries(redis_client, [shop.queues.queue(lane) for lane in keys.LANES]).take() is None
+    [record] = caplog.records
+    assert f"entry={entry_id} job=job_1" in LineFormatter("prep").format(record)
