@@ -295,6 +295,8 @@ def _info(
             started_at=started_at,
             steps=engine.steps,
             rows=engine.rows,
+            answered=engine.answered,
+            pictures=engine.pictures,
         )
 
     return info

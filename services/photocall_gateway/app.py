@@ -33,6 +33,7 @@ from photocall_gateway.auth import Gatekeeper
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.batches.news import BatchNews
 from photocall_gateway.body import Limits
+from photocall_gateway.console_files import ConsoleFiles
 from photocall_gateway.courier import Courier
 from photocall_gateway.delivery import MAX_ANSWER_BYTES, Sender
 from photocall_gateway.described import Described, DescribedSocket
@@ -50,6 +51,7 @@ from photocall_gateway.routes import (
     batches,
     calibrations,
     channels,
+    console,
     decisions,
     files,
     health,
@@ -58,6 +60,7 @@ from photocall_gateway.routes import (
     keys,
     models,
     sessions,
+    status,
     systemone,
     webhooks,
 )
@@ -70,6 +73,7 @@ from photocall_gateway.sync_calls import ABANDONED_AFTER_S, Queue, SyncCalls
 from photocall_gateway.tasks import stop
 from photocall_gateway.traced import Traced
 from photocall_gateway.turnstile import Turnstile
+from photocall_gateway.vitals import Vitals
 from photocall_gateway.waiting import WakeReader
 
 END_S = 1.5  # for what works beside the calls to end, all at once; what hangs longer is left: a lease ends by itself
@@ -87,7 +91,9 @@ ROUTES: list[Described | DescribedSocket] = [
     *keys.ROUTES,
     *calibrations.ROUTES,
     *models.ROUTES,
+    *status.ROUTES,
     *health.ROUTES,
+    *console.ROUTES,
 ]
 
 
@@ -131,6 +137,7 @@ def create_app(
         webhooks=settings.webhooks,
         plain_http=bool(settings.allow_networks),
     )
+    readiness = Readiness(client, wire)
     news = BatchNews(client, wire, policy.event_limit, policy.job_ttl_s)
     parts = Services(
         settings=settings,
@@ -149,13 +156,15 @@ def create_app(
         metrics=metrics,
         drain=drain,
         shows=Shows(client, queues, wakes),
-        readiness=Readiness(client, wire),
+        readiness=readiness,
+        vitals=Vitals(client, readiness, load, policy.job_ttl_s),
         limits=limits,
         desk=BatchDesk(settings, client, records, dispatcher, wakes, names, load, limits, news),
         description=document(ROUTES),
         keys=ring,
         key_uses=uses,
         turnstile=turnstile,
+        console=ConsoleFiles() if settings.console else None,
     )
 
     @asynccontextmanager

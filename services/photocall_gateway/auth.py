@@ -23,7 +23,8 @@ from photocall_gateway.scopes import scopes_for
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})  # probes come under any name and without a key
 _METRICS = "/metrics"
-_OPEN_WITH_KEYS = _OPEN_PATHS | {_METRICS, "/openapi.json", "/docs"}
+_CONSOLE = "/console/"  # the console's own files are everybody's; what it shows is asked for with a key
+_OPEN_WITH_KEYS = _OPEN_PATHS | {"/", _METRICS, "/openapi.json", "/docs"}
 
 
 class Counts(Protocol):
@@ -47,7 +48,7 @@ class Gatekeeper:
             scope[CALLER] = LOCAL
             if not self._keys.wanted:
                 self._check_local(scope, headers)
-            elif scope["path"] not in _OPEN_WITH_KEYS:
+            elif not _needs_no_key(scope["path"]):
                 caller = scope[CALLER] = self._known_key(headers)
                 if scopes := scopes_for(scope.get("method", "GET"), scope["path"]):
                     caller.need(*scopes)
@@ -78,6 +79,10 @@ class Gatekeeper:
     def _known(self, host: str) -> bool:
         name = host_name(host)
         return is_loopback(name) or name in self._hosts
+
+
+def _needs_no_key(path: str) -> bool:
+    return path in _OPEN_WITH_KEYS or path.startswith(_CONSOLE)
 
 
 def host_name(host: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-_ANY = frozenset({"/v1/models", "/v1/webhooks/secret", "/v1/channels"})  # the last asks for a scope message by message
+# Channels ask for a scope message by message.
+_ANY = frozenset({"/v1/models", "/v1/status", "/v1/webhooks/secret", "/v1/channels"})
 _BATCH = ("/v1/files", "/v1/batches")
 _SEEN_BY_ADMINS = ("/v1/jobs", "/v1/batches")
 _ADMIN = ("/v1/keys",)

@@ -19,6 +19,7 @@ from photocall.streams import AsyncEvents
 from photocall_gateway.batches.desk import BatchDesk
 from photocall_gateway.body import Limits
 from photocall_gateway.caller import Caller, caller_of
+from photocall_gateway.console_files import ConsoleFiles
 from photocall_gateway.dispatch import Dispatcher
 from photocall_gateway.draining import Drain
 from photocall_gateway.job_views import JobViews
@@ -30,6 +31,7 @@ from photocall_gateway.readiness import Readiness
 from photocall_gateway.shows import Shows
 from photocall_gateway.sync_calls import SyncCalls
 from photocall_gateway.turnstile import Turnstile
+from photocall_gateway.vitals import Vitals
 from photocall_gateway.waiting import WakeReader
 
 
@@ -53,6 +55,7 @@ class Services:
     metrics: Metrics
     drain: Drain
     readiness: Readiness
+    vitals: Vitals
     limits: Limits
     shows: Shows
     description: dict[str, Any]  # of the API, as OpenAPI has it
@@ -60,6 +63,7 @@ class Services:
     keys: KeyRing
     key_uses: KeyUses
     turnstile: Turnstile
+    console: ConsoleFiles | None  # None: switched off
 
     def leaving(self, caller: Caller) -> Callable[[], bool]:
         """Whether what is open for a caller ends: this process is leaving, or the caller's key is revoked."""

@@ -216,6 +216,7 @@ class EngineInfo(Message):
     """A heartbeat: `ready` once a real one-picture forward has run. `load` is requests held of `capacity`.
 
     `steps` and `rows` count the forwards since the start, and what they ran: rows per step is how full they are.
+    `answered` counts the requests that were answered since then, `pictures` what these were about, each request's own.
     """
 
     msg_type: ClassVar[str] = "engine_info"
@@ -231,6 +232,8 @@ class EngineInfo(Message):
     started_at: float
     steps: int = 0
     rows: int = 0
+    answered: int = 0
+    pictures: int = 0
 
 
 TYPES: Mapping[str, type[Message]] = {

@@ -342,6 +342,7 @@ class GatewaySettings(SharedSettings):
         "PHOTOCALL_MAX_QUEUE_BYTES_PER_KEY", 512 * MIB, integer(MIB), "bytes kept for one API key's unfinished jobs"
     )
     fetch_urls: bool = setting("PHOTOCALL_FETCH_URLS", False, flag, "pictures may be named by https URLs")
+    console: bool = setting("PHOTOCALL_CONSOLE", True, flag, "the web console is served at /")
     webhooks: bool = setting("PHOTOCALL_WEBHOOKS", True, flag, "a job may name a webhook; rows of batches have none")
     sync_wait_s: float = setting("PHOTOCALL_SYNC_WAIT_S", 9.0, seconds(0.1), "a synchronous call is answered by then")
     sync_queue_s: float = setting(

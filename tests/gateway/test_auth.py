@@ -95,20 +95,24 @@ def test_keys_decide_alone(file: Path) -> None:
     keys = KeyRing(file)
     assert owner(keys, host="anything", authorization="Bearer secret-1") == "ann"
     assert owner(keys, host="anything", path="/v1/batches", authorization="bearer  secret-2 ") == "bob"
-    assert owner(keys, path="/metrics") == "local"
+    for path in ("/metrics", "/", "/console/main.js"):
+        assert owner(keys, path=path) == "local"
+    for path in ("/console", "/consoles/main.js", "//"):
+        with pytest.raises(CodedError):
+            owner(keys, path=path)
 
 
 # What a key of one scope may call; the table in test_strangers.py has every route, this one the edges.
 OPEN = {
-    "ask": ["GET /v1/jobs", "POST /v1/systemone", "POST /v1/sessions/s/turns", "POST /v1/jobs/job_1/cancel", "GET /"],
+    "ask": ["GET /v1/jobs", "POST /v1/systemone", "POST /v1/sessions/s/turns", "POST /v1/jobs/job_1/cancel", "GET /x"],
     "batch": ["POST /v1/files", "GET /v1/batches/batch_1", "DELETE /v1/batches/batch_1", "POST /v1/batches/b/cancel"],
     "admin": ["GET /v1/jobs", "GET /v1/jobs/job_1", "GET /v1/jobs/job_1/events", "POST /v1/jobs/job_1/cancel",
               "GET /v1/batches", "GET /v1/batches/b/events", "POST /v1/batches/b/cancel", "GET /v1/keys"],
 }  # fmt: skip
-ANYBODY = ["GET /v1/models", "GET /v1/webhooks/secret", "GET /v1/channels"]
+ANYBODY = ["GET /v1/models", "GET /v1/status", "GET /v1/webhooks/secret", "GET /v1/channels"]
 SHUT = {
     "ask": ["GET /v1/files", "GET /v1/batches/b", "POST /v1/batches/b/cancel", "GET /v1/keys", "GET /v1/keys/x"],
-    "batch": ["POST /v1/jobs", "GET /v1/jobs/job_1", "GET /v1/images/x/seen.png", "GET /", "GET /v1/batchesx",
+    "batch": ["POST /v1/jobs", "GET /v1/jobs/job_1", "GET /v1/images/x/seen.png", "GET /x", "GET /v1/batchesx",
               "GET /v1/filesystem", "GET /v1/keys"],
     "admin": ["POST /v1/jobs", "DELETE /v1/jobs/job_1", "POST /v1/systemone", "GET /v1/sessions/s", "POST /v1/batches",
               "DELETE /v1/batches/b", "POST /v1/batches/b/retry-failed", "GET /v1/files", "GET /v1/images/x/report",

@@ -80,10 +80,11 @@ OTHERS = {
     "POST /v1/files": "makes one",
     "GET /v1/webhooks/secret": "differs by key: tested below",
     "GET /v1/models": "the same for all",
+    "GET /v1/status": "totals, and the caller's own part: tested in test_status.py",
     "GET /v1/keys": "for admins: 403 to bob, tested below",
     "GET /v1/channels": "a WebSocket: its messages are tested in test_channels.py",
     "GET /healthz": "open", "GET /readyz": "open", "GET /metrics": "open, totals only",
-    "GET /openapi.json": "open", "GET /docs": "open",
+    "GET /openapi.json": "open", "GET /docs": "open", "GET /": "open", "GET /console/{name}": "open",
 }  # fmt: skip
 
 
