@@ -95,6 +95,12 @@ def test_a_picture_is_asked_and_the_answers_are_bars_beside_what_the_model_saw(
     assert seen.evaluate("image => image.naturalWidth") > 100
     spoken = r"street\.png\. vehicle: red, .* %\. house: yes, .* %\. trees: 2 trees, .* %\. sign: “MARKET”"
     expect(console.page.locator("#said")).to_have_text(re.compile(spoken))
+    glance = console.page.get_by_role("region", name="The service at a glance").get_by_role("definition")
+    expect(glance.nth(4)).to_contain_text(re.compile(r"\d m?s.*p90"))  # latency, once it has looked again
+    expect(glance.nth(0)).to_have_text("0")  # nothing waits any more
+    expect(glance.nth(2)).to_contain_text(re.compile(r"\d+ %.*of [\d,]+"))
+    expect(glance.nth(3)).to_contain_text(re.compile(r"^0\.\d+"))
+    expect(glance.nth(5)).to_contain_text("1 prep · cpu")
     for scheme in SCHEMES:
         console.page.emulate_media(color_scheme=scheme)
         console.page.evaluate("scrollTo(0, 0)")
