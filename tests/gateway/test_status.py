@@ -154,7 +154,7 @@ def test_latency_is_of_a_bounded_number_of_jobs_that_were_answered_of_late(
 ) -> None:
     def end(name: str, ago_s: float, took_s: float, status: str = "succeeded") -> None:
         redis_client.zadd(keys.ENDED, {f"ann/{name}": NOW - ago_s + TTL_S})
-        times = {"status": status, "created_at": NOW - ago_s - took_s, "completed_at": NOW - ago_s}
+        times: dict[Any, Any] = {"status": status, "created_at": NOW - ago_s - took_s, "completed_at": NOW - ago_s}
         redis_client.hset(keys.job(name), mapping=times)
 
     for i in range(10):

@@ -94,6 +94,7 @@ function notes(answer) {
     add("", `90 % within ${plain(answer.interval[0], 6)} to ${plain(answer.interval[1], 6)}`);
     if (answer.no_number > 0.5) add("bad", `${percent(answer.no_number)} of what it would say is no such number`);
   }
+  if (answer.presence !== undefined) add(answer.presence < 0.5 ? "bad" : "", `${percent(answer.presence)} that it is there at all`);
   if (answer.cannot_tell !== undefined) add("", `cannot tell ${percent(answer.cannot_tell)}`);
   if (answer.label_mass !== undefined) add("", `label mass ${percent(answer.label_mass)}`);
   if (typeof answer.order_spread === "number") add("", `order moves it by ${percent(answer.order_spread)}`);
