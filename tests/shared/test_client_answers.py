@@ -141,6 +141,7 @@ def test_for_a_person() -> None:
         "broken: refused",
         "skipped: not asked",
     ]
+    assert repr(ANSWERS["colour"]) == "<ChoiceAnswer colour: red (80%)>"
     many = Answers({str(i): {"type": "noul", "noul": 0.5} for i in range(20)})
     assert repr(many).endswith("... and 8 more")
 

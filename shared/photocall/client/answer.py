@@ -33,7 +33,7 @@ class Box(NamedTuple):
         return left, top, right, bottom
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Answer:
     """The answer to one question. `name` is the question's, `fields` what the server gave, whole."""
 
@@ -134,6 +134,9 @@ class Answer:
         if name.startswith("_") or name in ("name", "fields"):  # asked of a class or of a copy half made
             raise AttributeError(name)
         raise NoAnswer(self.name, self.fields, name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {self}>"
 
     def __str__(self) -> str:
         sure = self._sure if self.answered else None

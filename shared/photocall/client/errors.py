@@ -46,7 +46,8 @@ class RequestRefused(ClientError):
     ) -> None:
         where = ".".join(str(part) for part in problem.get("loc") or ())
         shown = [str(part) for part in (status or "", problem.get("code", "")) if part]
-        told = f"{problem.get('detail') or 'no reason given'}" + (f" (at {where})" if where else "")
+        told = str(problem.get("detail") or "no reason given")
+        told += f" (at {where})" if where and where not in told else ""
         super().__init__(f"{' '.join(shown)}: {told}" if shown else told)
         self.status = status
         self.problem = dict(problem)
