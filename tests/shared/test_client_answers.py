@@ -122,6 +122,7 @@ def test_what_each_has_by_its_type() -> None:
     assert bottles.alternatives[0].value == 6
     assert (ANSWERS["sign"].text, ANSWERS["sign"].logprob, ANSWERS["sign"].truncated) == ("MARKET", -0.5, False)
     assert ANSWERS["card"].alternatives == [("Amex", 0.1)]
+    assert ANSWERS["label"].presence == 0.9
     assert ANSWERS["label"].box.pixels(800, 600) == (100, 150, 400, 450)
     assert (ANSWERS["vague"].cannot_tell, ANSWERS["vague"].label_mass, ANSWERS["vague"].choice) == (0.9, 0.5, "a")
     assert (ANSWERS["broken"].code, ANSWERS["broken"].message) == ("unanswerable", "no such thing")

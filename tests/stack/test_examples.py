@@ -57,7 +57,7 @@ def outputs(name: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_first_questions(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = outputs("first_questions", address, tmp_path, monkeypatch)
     assert "data:image/jpeg;base64," in shown, "the card has its picture"
-    for said in ("'sign': '", "nine in ten between", ": not asked", "status", "ended", "invalid_field | ('questions', "):
+    for said in ("'sign': '", "nine in ten between", ": not asked", "status", "ended", "invalid_field | ('questions'"):
         assert said in shown
 
 
