@@ -11,6 +11,7 @@ from dataclasses import replace
 from photocall.answers import refusal
 from photocall.errors import PhotocallError
 from photocall.questions import Box, Choice, Noul, Number, Question, Score, Text
+from photocall.recalibration import FittedFor, Recalibration
 from photocall_engine.box_reader import BoxReader
 from photocall_engine.calibration import Calibration
 from photocall_engine.digits import NoNumber
@@ -56,6 +57,19 @@ class Unanswerable(PhotocallError):
     code = "unanswerable"
 
 
+class CalibrationMismatch(PhotocallError):
+    """The caller's own calibration was fitted to answers of another model, or to another prompt."""
+
+    code = "calibration_mismatch"
+
+    def __init__(self, calibration: Recalibration, wanted: FittedFor, here: FittedFor) -> None:
+        message = (
+            f"calibration {calibration.id} was fitted for model {wanted.model_sha256} with prompt "
+            f"{wanted.prompt_version}, this is {here.model_sha256} with prompt {here.prompt_version}: fit it again"
+        )
+        super().__init__(message, calibration_id=calibration.id, loc=["calibration"])
+
+
 class Composer:
     """`root` names model, prompt version, mask kind and numerics for the prefix cache; `table` makes an empty one."""
 
@@ -66,20 +80,26 @@ class Composer:
         limits: Limits,
         root: bytes,
         table: Callable[[], BlockTable],
+        identity: FittedFor,
     ) -> None:
         self._tokenizer = tokenizer
         self._calibration = calibration
         self._limits = limits
         self._root = root
         self._table = table
+        self._identity = identity
         self._patterns = Patterns(tokenizer)
 
     def compose(self, origin: EngineRequest) -> Request:
-        """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers.
+        """Raises PromptTooLong, PictureTooLarge or Unanswerable, with the numbers; or CalibrationMismatch.
 
         Where the ask wants it by question, one that cannot be answered is refused alone, as long as another one can.
         """
         ask, turn = origin.ask, origin.turn
+        own = ask.calibration
+        if own is not None and own.fitted_for not in (None, self._identity):
+            assert own.fitted_for is not None
+            raise CalibrationMismatch(own, own.fitted_for, self._identity)
         num_soft = {name: image.num_soft for name, image in origin.images.items()}
         for tokens in num_soft.values():
             if tokens > self._limits.max_picture:

@@ -18,6 +18,7 @@ from functools import partial
 from photocall import failpoints
 from photocall.errors import PhotocallError
 from photocall.logs import about_job, fields
+from photocall.recalibration import FittedFor
 from photocall_engine.calibration import Calibration
 from photocall_engine.composer import Composer
 from photocall_engine.edges import (
@@ -315,7 +316,10 @@ def build_engine(
     pages.resend_map()  # whoever used the runner before has left another one
     cache = PrefixCache(pages, limits.window, max_window=runner.sliding_pages // 2)
     root = hashlib.blake2b(repr((model, PROMPT_VERSION, limits.bidirectional, numerics)).encode(), digest_size=16)
-    composer = Composer(tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window))
+    identity = FittedFor(model_sha256, PROMPT_VERSION)
+    composer = Composer(
+        tokenizer, calibration, limits, root.digest(), lambda: BlockTable(pages, limits.window), identity
+    )
     scheduler = Scheduler(limits, pages, cache, SoftCache(runner.soft_capacity))
     held = HeldPrefixes(cache, runner.page_bytes, runner.sliding_page_bytes, runner.backend, limits.max_tokens)
     made_by = Origin(model, model_sha256, runner.arithmetic)

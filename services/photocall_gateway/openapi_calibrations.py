@@ -31,6 +31,12 @@ _TYPES: Schema = {
     "additionalProperties": False,
 }
 
+_NAME: Schema = {**_TEXT, "minLength": 1, "maxLength": recalibration.MAX_ID_CHARS}
+_FITTED_FOR: Schema = {
+    **obj(("model_sha256", "prompt_version"), model_sha256=_NAME, prompt_version=_NAME),
+    "type": ["object", "null"],
+}
+
 OWN: Schema = {
     "oneOf": [
         {**_TEXT, "minLength": 1, "maxLength": recalibration.MAX_ID_CHARS, "description": "The id of a stored one."},
@@ -41,7 +47,7 @@ OWN: Schema = {
 }
 
 SCHEMAS: dict[str, Schema] = {
-    "OwnCalibration": {**obj(questions=_CORRECTIONS, types=_TYPES), "minProperties": 1},
+    "OwnCalibration": {**obj(questions=_CORRECTIONS, types=_TYPES, fitted_for=_FITTED_FOR), "minProperties": 1},
     "Correction": obj(
         ("temperature",),
         temperature={"type": "number", "minimum": 1 / recalibration.MOST, "maximum": recalibration.MOST},
@@ -57,6 +63,7 @@ SCHEMAS: dict[str, Schema] = {
                 question=_TEXT,
                 answer={"type": "object", "description": "As it was answered."},
                 label={"type": ["string", "boolean", "integer"], "description": "What is right."},
+                provenance={**_FITTED_FOR, "description": "That stood beside the answers: of all labels, or of none."},
             ),
         },
         by={"enum": ["question", "type"], "default": "question"},
@@ -74,6 +81,7 @@ SCHEMAS: dict[str, Schema] = {
         by={"enum": ["question", "type"]},
         questions=_CORRECTIONS,
         types=_CORRECTIONS,
+        fitted_for={**_FITTED_FOR, "description": "Another model or prompt refuses it; not there: nobody said."},
         created_at={"type": "number"},
         expires_at={"type": ["number", "null"], "description": "Unless it is used; null: it is not stored."},
         metadata=_WORDS,

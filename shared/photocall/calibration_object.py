@@ -1,6 +1,7 @@
 """From labelled answers to the object that `POST /v1/calibrations` and `photocall calibrate` give.
 
 A label is one answer as it was given, the name of its question, and what is right: `{"question", "answer", "label"}`.
+With `provenance`, which stood beside the answers, the calibration is bound to the model and prompt that gave them.
 What the object says under `questions` or `types` is what a request's `calibration` takes.
 """
 
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from photocall.calibrating import Fit, Labelled, TooLittle, fit
 from photocall.calibration_reports import report_diagram, report_of
 from photocall.invalid import InvalidField, Loc
-from photocall.recalibration import TYPES, Recalibration
+from photocall.recalibration import TYPES, FittedFor, Recalibration, parse_fitted_for
 
 
 def calibration_object(labels: Iterable[Any], by: Literal["question", "type"] = "question") -> dict[str, Any]:
@@ -25,12 +26,18 @@ def calibration_object(labels: Iterable[Any], by: Literal["question", "type"] = 
     """
     groups: defaultdict[str, list[Labelled]] = defaultdict(list)
     kinds: dict[str, str] = {}
+    fitted_for: FittedFor | None = None
     for i, raw in enumerate(labels):
         name, kind, row = _labelled(raw, ("labels", i))
         group = name if by == "question" else kind
         if kinds.setdefault(group, kind) != kind:
             raise InvalidField(("labels", i, "answer"), f"{group[:80]!r} was of another type before", "mixed_types")
         groups[group].append(row)
+        said = parse_fitted_for(raw.get("provenance"), ("labels", i, "provenance"))
+        if i and said != fitted_for:
+            msg = "Not of the model and prompt of the labels before it: a calibration is for one of them"
+            raise InvalidField(("labels", i, "provenance"), msg, "mixed_models")
+        fitted_for = said
     fits: dict[str, Fit] = {}
     refused: dict[str, str] = {}
     for group, rows in groups.items():
@@ -41,7 +48,7 @@ def calibration_object(labels: Iterable[Any], by: Literal["question", "type"] = 
     if not fits:
         raise TooLittle("; ".join(f"{group[:80]}: {why}" for group, why in refused.items()) or "no labelled answers")
     corrections = {group: found.correction for group, found in fits.items() if found.correction is not None}
-    own = Recalibration(corrections) if by == "question" else Recalibration({}, corrections)
+    own = Recalibration(corrections if by == "question" else {}, corrections if by == "type" else {}, fitted_for)
     reports = {group: report_of(found) for group, found in fits.items()}
     shown = {group: {**report, "svg": report_diagram(group, report)} for group, report in reports.items()}
     told = {"reports": shown, "refused": refused}

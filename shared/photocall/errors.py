@@ -88,6 +88,7 @@ _ROWS = (
     ErrorRow("prompt_too_long", "The prompt does not fit", True, 422, 400, "max_tokens_exceeded", 400, _INVALID),
     ErrorRow("request_too_big", "The request can never fit", True, 422, 400, "max_tokens_exceeded", 400, _INVALID),
     ErrorRow("unanswerable", "A question cannot be asked", True, 422, 422, "invalid_request", 422, _INVALID),
+    ErrorRow("calibration_mismatch", "Calibrated for another model", True, 422, 422, "invalid_request", 422, _INVALID),
     ErrorRow("cancelled", "The job was cancelled", True, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("replaced", "Replaced by a newer turn", True, 409, 409, "invalid_request", 409, _INVALID),
     ErrorRow("abandoned", "Given up: nobody waits for it", True, 504, 529, "overloaded", 504, _SERVER),

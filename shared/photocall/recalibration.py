@@ -30,11 +30,20 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
+class FittedFor:
+    """Whose answers were fitted, as their provenance names it: the checkpoint's hash, and the version of the prompt."""
+
+    model_sha256: str
+    prompt_version: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recalibration:
     """Corrections by question name and by type; a question's own goes before its type's."""
 
     questions: Mapping[str, Correction] = field(default_factory=dict)
     types: Mapping[str, Correction] = field(default_factory=dict)
+    fitted_for: FittedFor | None = None  # an engine of another refuses it; None: nobody said, and every one takes it
     part_of: str = ""  # id of the whole that `for_questions` took this from
 
     @property
@@ -66,7 +75,8 @@ class Recalibration:
     def to_content(self) -> dict[str, Any]:
         """As it stands in a request."""
         both = {"questions": self.questions, "types": self.types}
-        return {place: {name: asdict(one) for name, one in found.items()} for place, found in both.items() if found}
+        made = {place: {name: asdict(one) for name, one in found.items()} for place, found in both.items() if found}
+        return made if self.fitted_for is None else {**made, "fitted_for": asdict(self.fitted_for)}
 
 
 def parse_calibration(value: Json) -> Recalibration | str | None:
@@ -104,10 +114,24 @@ def parse_recalibration(value: Json) -> Recalibration | None:
             raise InvalidField((*loc, "types", name[:80]), f"Expected {', '.join(TYPES)}", "literal_error")
         if types[name].bias and name != "noul":
             raise InvalidField((*loc, "types", name, "bias"), "Only yes-no questions have a bias", "extra_forbidden")
-    own = Recalibration(questions, types)
+    own = Recalibration(questions, types, parse_fitted_for(value.get("fitted_for"), (*loc, "fitted_for")))
     if own.empty:
         raise InvalidField(loc, "Expected questions or types with a correction at least", "missing")
     return own
+
+
+def parse_fitted_for(value: Json, loc: Loc) -> FittedFor | None:
+    """From a calibration, or from the provenance of an answer; None where nothing is said. Raises InvalidField."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidField(loc, "Expected an object with model_sha256 and prompt_version", "dict_type")
+    found = [value.get(name) for name in ("model_sha256", "prompt_version")]
+    sha256, version = (one if isinstance(one, str) and 1 <= len(one) <= MAX_ID_CHARS else None for one in found)
+    if sha256 is None or version is None:
+        msg = f"Expected model_sha256 and prompt_version, {MAX_ID_CHARS} characters at most"
+        raise InvalidField(loc, msg, "missing")
+    return FittedFor(sha256, version)
 
 
 def _correction(raw: Json, loc: Loc) -> Correction:

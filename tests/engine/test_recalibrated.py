@@ -11,7 +11,9 @@ import pytest
 from photocall.asking import Abstain, After, Asking
 from photocall.asks import Ask
 from photocall.questions import Noul, Number, Question, Score
-from photocall.recalibration import Correction, Recalibration
+from photocall.recalibration import Correction, FittedFor, Recalibration
+from photocall_engine.edges import Refused
+from photocall_engine.prompt import PROMPT_VERSION
 from photocall_engine.tokenizer import ChatTokenizer
 from tests.engine.harness import Bench, bench, choice
 
@@ -77,3 +79,27 @@ def test_an_ask_keeps_it_and_one_without_is_stored_as_ever() -> None:
     assert "calibration" not in plain.to_content()
     own = replace(plain, calibration=OWN)
     assert Ask.from_content(own.to_content()) == own
+
+
+def test_one_that_was_fitted_for_another_model_is_refused(tokenizer: ChatTokenizer) -> None:
+    """And for another prompt; where nobody said for which, or nothing of it concerns the questions, it is taken."""
+    made = bench(tokenizer, num_pages=512, sliding_pages=500)
+    here = FittedFor("", PROMPT_VERSION)  # the bench's engine
+    others = {
+        "here": here,
+        "nobody said": None,
+        "model": FittedFor("0" * 64, PROMPT_VERSION),
+        "prompt": FittedFor("", "another"),
+    }
+    for job, fitted_for in others.items():
+        asked = made.ask(job, "x", choice("c", "x", "y"))
+        own = Recalibration({"c": Correction(2.0)}, fitted_for=fitted_for)
+        made.incoming[-1] = replace(asked, ask=replace(asked.ask, calibration=own.for_questions({"c": "c"})))
+    made.run()
+    for job in ("here", "nobody said"):
+        assert "calibration" in made.body(job)["answers"]["c"]
+    for job in ("model", "prompt"):
+        refused = made.outcomes[job]
+        assert isinstance(refused, Refused)
+        assert refused.code == "calibration_mismatch"
+        assert "fit it again" in refused.message

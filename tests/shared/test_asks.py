@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from photocall.asks import Ask, AssetKeys, mentioned
 from photocall.questions import Box, Choice, Noul, Number, Option, Question, Score, Text
+from photocall.recalibration import Correction, FittedFor, Recalibration
 from photocall.views import View
+from photocall.wire import pack, unpack
 
 QUESTIONS: tuple[Question, ...] = (
     Choice("c", {"task": "pick"}, (Option("a", {"x": [1, None]}), Option("b"))),
@@ -35,6 +37,16 @@ def test_an_ask_survives_msgpack_with_every_question_type() -> None:
         views={"img": View(2, 150, "aabbcc", 280), "all": View(budget="auto")},
     )
     assert Ask.from_content(msgpack.unpackb(msgpack.packb(ask.to_content()))) == ask
+
+
+def test_a_calibration_keeps_its_id_and_what_it_was_fitted_for() -> None:
+    """Though only what concerns the questions goes along."""
+    whole = Recalibration({"a": Correction(2.0), "b": Correction(3.0)}, fitted_for=FittedFor("f" * 64, "1"))
+    ask = Ask(None, "x", (Noul("a", "?"),), calibration=whole.for_questions({"a": "a"}))
+    back = Ask.from_content(unpack(pack(ask.to_content()))).calibration
+    assert back == ask.calibration
+    assert back is not None
+    assert (back.id, set(back.questions), back.fitted_for) == (whole.id, {"a"}, whole.fitted_for)
 
 
 def test_integers_beyond_64_bits_survive_and_key_order_too() -> None:

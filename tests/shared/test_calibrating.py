@@ -15,7 +15,7 @@ from photocall.calibrating import Labelled, TooLittle, corrected, fit, report
 from photocall.calibration_object import calibration_object
 from photocall.cli import main
 from photocall.invalid import InvalidField
-from photocall.recalibration import Correction, Recalibration, parse_recalibration
+from photocall.recalibration import Correction, FittedFor, Recalibration, parse_recalibration
 
 
 def rows(count: int, options: int, temperature: float, bias: float = 0.0, seed: int = 1) -> list[Labelled]:
@@ -110,6 +110,29 @@ def test_the_object_is_what_a_request_takes() -> None:
         root = ElementTree.fromstring(made["svg"])
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert name in made["svg"]
+
+
+def test_labels_with_provenance_bind_a_calibration_to_their_model() -> None:
+    here = {"model_sha256": "a" * 64, "prompt_version": "1", "torch": "2"}
+    bound = calibration_object([label | {"provenance": here} for label in labels()])
+    assert bound["fitted_for"] == {"model_sha256": "a" * 64, "prompt_version": "1"}
+    own, anyone = parse_recalibration(bound), calibration_object(labels())
+    assert own is not None
+    assert own.id == bound["id"] != anyone["id"]
+    assert own.fitted_for == FittedFor("a" * 64, "1")
+    part = own.for_questions({"ok": "ok"})
+    assert part is not None
+    assert (part.id, part.fitted_for) == (own.id, own.fitted_for)
+    assert "fitted_for" not in anyone
+
+
+@pytest.mark.parametrize("other", [None, {"model_sha256": "b" * 64, "prompt_version": "1"}, {"model_sha256": "a"}, 5])
+def test_labels_are_of_one_model_or_nobody_says(other: Any) -> None:
+    first, second, *rest = labels()
+    here = {"model_sha256": "a" * 64, "prompt_version": "1"}
+    with pytest.raises(InvalidField) as caught:
+        calibration_object([first | {"provenance": here}, second | {"provenance": other}, *rest])
+    assert caught.value.loc == ("labels", 1, "provenance")
 
 
 def test_a_second_fit_is_of_what_was_read_and_not_of_what_was_corrected() -> None:

@@ -57,6 +57,7 @@ LATE = {
     "prompt_too_long",
     "request_too_big",
     "unanswerable",
+    "calibration_mismatch",
     "cancelled",
     "replaced",
     "abandoned",
