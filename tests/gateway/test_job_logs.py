@@ -9,7 +9,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from photocall.logs import LineFormatter
-from photocall.records import AsyncRecords
 from photocall_gateway.problems import response_to
 
 JOB = "job_" + "0" * 24
@@ -21,7 +20,7 @@ def test_a_failure_of_a_call_about_a_job(
     async def broken(*arguments: Any) -> Any:
         raise RuntimeError("a defect of ours")
 
-    monkeypatch.setattr(AsyncRecords, "get", broken)
+    monkeypatch.setattr("photocall_gateway.routes.jobs._seen", broken)
     with caplog.at_level(logging.ERROR):
         assert client.post(f"/v1/jobs/{JOB}/cancel").status_code == 500
     [record] = [record for record in caplog.records if record.name.startswith("photocall")]
