@@ -66,7 +66,8 @@ def job(answers: dict[str, Any], **images: Any) -> Job:
 def test_every_answer_is_on_the_card() -> None:
     page = Page(job_card(job(FIELDS, photo=png(40, 30))))
     for said in ("red", "80.0%", "no", "12.5%", "1.20: half", "nine in ten between 5 and 6", "MARKET", "cannot tell",
-                 "abstained", "refused", "no such thing", "not asked", "damaged was not true"):  # fmt: skip
+                 "abstained", "refused", "no such thing", "not asked", "damaged was not true",
+                 "there at all"):  # fmt: skip
         assert said in page.text
     (url,) = [value or "" for name, value in page.attributes if name == "src"]
     assert url.startswith("data:image/jpeg;base64,")

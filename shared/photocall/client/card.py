@@ -94,6 +94,8 @@ def _bars(answer: Answer) -> str:
     lines = [_bar(label, p, _BAR if p == best else _OTHER, f"{p:.1%}") for label, p in labels[:BARS]]
     if answer.cannot_tell is not None:
         lines.append(_bar("cannot tell", answer.cannot_tell, _OTHER, f"{answer.cannot_tell:.1%}"))
+    if isinstance(answer, BoxAnswer) and (there := answer.fields.get("presence")) is not None:
+        lines.append(_bar("there at all", float(there), _BAR, f"{float(there):.1%}"))
     if (more := len(found) - min(BARS, len(labels))) > 0:
         lines.append(f'<div style="{_QUIET}">and {more} more</div>')
     if isinstance(answer, NumberAnswer):
