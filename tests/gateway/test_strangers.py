@@ -38,6 +38,7 @@ OWNED: dict[str, tuple[int | None, Any]] = {
     "GET /v1/jobs/{job_id}": (200, None),
     "GET /v1/jobs/{job_id}/events": (200, None),
     "POST /v1/jobs/{job_id}/cancel": (200, None),
+    "POST /v1/jobs/{job_id}/replay": (409, None),  # it was asked without provenance
     "GET /v1/sessions/{session_id}": (200, None),
     "GET /v1/sessions/{session_id}/events": (None, None),  # goes on until the session is closed
     "POST /v1/sessions/{session_id}/turns": (202, {"text": "And now?"}),
