@@ -9,9 +9,11 @@ help there is not made.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 
 from photocall.recalibration import Correction
 
@@ -113,11 +115,20 @@ def report(rows: Sequence[Labelled]) -> Report:
 
 
 def bins(rows: Sequence[Labelled]) -> list[Bin]:
-    """BINS of equal mass, by the probability of the likeliest option."""
+    """At most BINS of about equal mass, by the probability of the likeliest option. Equal ones share a bin: cut
+    between, the right ones would be on one side and the wrong ones on the other, as if they had been told apart."""
     ranked = sorted((row.probabilities[_best(row)], _best(row) == row.label) for row in rows)
-    edges = [round(i * len(ranked) / BINS) for i in range(BINS + 1)]
-    parts = [ranked[low:high] for low, high in pairwise(edges) if high > low]
-    return [Bin(sum(p for p, _ in part) / len(part), sum(r for _, r in part) / len(part), len(part)) for part in parts]
+    parts: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
+    start = 0
+    for _, ties in groupby(ranked, key=itemgetter(0)):
+        part = parts[start * BINS // len(ranked)]
+        before = len(part)
+        part += ties
+        start += len(part) - before
+    return [
+        Bin(sum(p for p, _ in part) / len(part), sum(r for _, r in part) / len(part), len(part))
+        for part in parts.values()
+    ]
 
 
 def _fitted(rows: Sequence[Labelled], yes_no: bool) -> Correction:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from photocall.calibrating import Labelled, TooLittle, corrected, fit, report
+from photocall.calibrating import Labelled, TooLittle, bins, corrected, fit, report
 from photocall.calibration_object import calibration_object
 from photocall.cli import main
 from photocall.invalid import InvalidField
@@ -75,6 +75,14 @@ def test_figures_by_hand() -> None:
     assert found.brier == pytest.approx((0.04 + 0.04 + 0.36 + 0.36) / 2)
     assert found.nll == pytest.approx(-(math.log(0.8) + math.log(0.4)) / 2)
     assert found.ece == pytest.approx((0.2 + 0.6) / 2)
+
+
+def test_equal_probabilities_share_a_bin() -> None:
+    """Ranked by outcome too, the wrong of these filled a bin of their own: an error of 0.32 where there is none."""
+    true = [Labelled((0.8, 0.2), int(i % 5 == 0)) for i in range(300)] + [Labelled((0.98, 0.02), 0)] * 49
+    found = [(round(one.confidence, 9), one.count) for one in bins([*true, Labelled((0.98, 0.02), 1)])]
+    assert found == [(0.8, 300), (0.98, 50)]
+    assert report(true).ece == pytest.approx(0.02 * 49 / 349)
 
 
 def test_a_correction_divides_log_odds_and_adds_to_them() -> None:

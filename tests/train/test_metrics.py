@@ -20,6 +20,11 @@ def test_bins_have_equal_mass() -> None:
     assert ece(confidence, confidence, bins=15) == pytest.approx(0.0)
 
 
+def test_equal_confidences_share_a_bin() -> None:
+    right = (np.arange(300) >= 60).astype(np.float64)
+    assert ece(np.full(300, 0.8), right) == pytest.approx(0.0)
+
+
 def test_intervals_widen_when_a_pictures_answers_hang_together() -> None:
     alone = [Judged(i, i % 4 != 0, 0.75) for i in range(400)]
     together = [Judged(i // 20, (i // 20) % 4 != 0, 0.75) for i in range(400)]
