@@ -40,7 +40,7 @@ class Row:
 
 def main() -> int:
     """Run the demo; 0 when enough is right, 1 otherwise."""
-    print("photocall: starting redis, two prep workers, the engine and the gateway", flush=True)
+    print("photocall: starting redis, a prep worker for each core, the engine and the gateway", flush=True)
     with running() as address:
         started = time.perf_counter()
         rows = [row for sample in read_samples() for row in ask(address, sample)]

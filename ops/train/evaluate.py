@@ -1,8 +1,8 @@
 """Measures a checkpoint on held-out pictures through the project's own engine.
 
-    python -m ops.train.evaluate --assets DIR --pictures 1160 --rows rows.jsonl --out ops/train/results/heldout.json
+    python -m ops.train.evaluate --world all --assets DIR --rows rows.jsonl --out ops/train/results/heldout.json
 
-The pictures are of the world that the shipped weights know; `--world all` has every family of `ops.train.compose`.
+`--world all` has every family of `ops.train.compose`, which the shipped weights know; `first` is that of the first.
 With `--card` the last line says whether the figures of an earlier table hold, and so does the exit code: they do unless
 the 95 % interval of some type's accuracy lies below them.
 

@@ -1,4 +1,4 @@
-"""`python -m photocall_prep variants FILE... --into DIR`: pictures encoded anew, for `photocall drift`.
+"""`python -m photocall_prep variants`: pictures encoded anew, for `photocall drift`.
 
 A file is decoded, turned upright and brought to sRGB as for the model, whatever its format; what is written are those
 pixels in other clothes. One line of JSON for each file. Status 1 when one of them cannot be read, 2 for settings.

@@ -1,4 +1,4 @@
-"""`photocall ask IMG... -q TEXT`: the same questions of each picture, or of all together; answers as they come."""
+"""`photocall ask`: the same questions of each picture, or of all together; answers as they come."""
 
 from __future__ import annotations
 
