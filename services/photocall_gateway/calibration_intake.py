@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from photocall.calibrating import TooLittle
@@ -29,7 +29,7 @@ class NewCalibration:
 
     @property
     def told_reports(self) -> dict[str, Any]:
-        """The reports with their diagrams."""
+        """The reports with their diagrams. Drawing a thousand takes a while, so not on an event loop."""
         return {name: {**report, "svg": report_diagram(name, report)} for name, report in self.fitted.reports.items()}
 
 
@@ -52,6 +52,7 @@ def read_calibration(raw: Mapping[str, Json]) -> NewCalibration:
         found = dict(given) if isinstance(given, Mapping) else {}
         by = "type" if own is not None and own.types else "question"
     assert own is not None, "neither is null"
+    own = replace(own, part_of=own.id)
     reports = parse_reports(found.get("reports"), ("calibration", "reports"))
     fitted = StoredCalibration(own, time.time(), by, metadata, reports)
     return NewCalibration(fitted, store and not own.empty, refused)

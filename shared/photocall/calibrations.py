@@ -6,9 +6,11 @@ by exactly that, whether the request sent it whole, named it here, or named it b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import redis.asyncio
 
@@ -20,7 +22,11 @@ from photocall.scripts import Argument, Call, run_async
 from photocall.wire import pack, unpack
 
 By: TypeAlias = Literal["question", "type"]
-MAX_BYTES = 1 << 20  # of one, as it is stored
+MAX_BYTES = 64 << 10  # of one with its reports, as it is stored: an owner may have many, for long
+READ_AT_ONCE = 10  # of a list: whoever waits for the thread that parses waits for no more than these
+# One thread, for it is arithmetic in Python: several would only take the interpreter from the event loop.
+_PARSING = ThreadPoolExecutor(1, "calibrations")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,10 @@ class StoredCalibration:
 
 
 class AsyncCalibrations:
-    """Calibrations for the gateway. To every owner those of others are as what never was."""
+    """Calibrations for the gateway. To every owner those of others are as what never was.
+
+    One has up to 1000 names, so it is packed and parsed in a thread: that is many milliseconds of Python.
+    """
 
     def __init__(self, client: redis.asyncio.Redis, ttl_s: int, limit: int, memory_share: float = MEMORY_SHARE) -> None:
         """`limit`: how many an owner may have."""
@@ -47,17 +56,11 @@ class AsyncCalibrations:
 
     async def store(self, owner: str, stored: StoredCalibration) -> None:
         """Keep one. Raises CalibrationsFull, StoreFull, or CodedError `body_too_large`."""
-        told = {"created_at": stored.created_at, "by": stored.by, "metadata": dict(stored.metadata)}
-        fields: dict[str, bytes] = {
-            "applied": pack(stored.calibration.to_content()),
-            "told": pack(told),
-            "reports": pack(stored.reports),
-        }
+        name, fields = await _aside(lambda: _packed(stored))
         size = sum(map(len, fields.values()))
         if size > MAX_BYTES:
-            msg = f"A stored calibration has at most {MAX_BYTES} bytes, this one {size}"
+            msg = f"A stored calibration has at most {MAX_BYTES} bytes with its reports, this one {size}"
             raise CodedError("body_too_large", msg, bytes=size, limit=MAX_BYTES)
-        name = stored.calibration.id
         args: tuple[Argument, ...] = (
             name,
             repr(stored.created_at),
@@ -80,11 +83,10 @@ class AsyncCalibrations:
     async def use(self, owner: str, name: str) -> Recalibration:
         """What a request that names it is answered with; its time to live begins anew. Raises UnknownCalibration."""
         places = (keys.calibration(owner, name[:MAX_ID_CHARS]), keys.calibrations(owner))
-        found = await run_async(self._redis, Call("use_calibration", places, (self._ttl_s,), _content, job=False))
-        own = None if found is None else parse_recalibration(found)
-        if own is None:
+        found = await run_async(self._redis, Call("use_calibration", places, (self._ttl_s,), _raw, job=False))
+        if found is None:
             raise UnknownCalibration(name)
-        return own
+        return await _aside(lambda: _applied(name, found))
 
     async def get(self, owner: str, name: str) -> StoredCalibration:
         """One with its reports. Raises UnknownCalibration."""
@@ -94,7 +96,7 @@ class AsyncCalibrations:
         return found
 
     async def of_owner(self, owner: str, after: str | None, limit: int) -> list[StoredCalibration]:
-        """The owner's, newest first, behind `after`; without their reports.
+        """The owner's, newest first, behind `after`, `limit` at most; without their reports.
 
         Raises UnknownCalibration for an `after` that is not among them.
         """
@@ -104,7 +106,12 @@ class AsyncCalibrations:
             if after not in names:
                 raise UnknownCalibration(after[:MAX_ID_CHARS])
             names = names[names.index(after) + 1 :]
-        return [one for one in await self._read(owner, names) if one is not None][:limit]
+        found: list[StoredCalibration] = []
+        while names and len(found) < limit:  # some of those that are listed may be gone
+            size = min(READ_AT_ONCE, limit - len(found))
+            page, names = names[:size], names[size:]
+            found += [one for one in await self._read(owner, page) if one is not None]
+        return found
 
     async def delete(self, owner: str, name: str) -> None:
         """Forget one; jobs that were accepted with it keep it. Raises UnknownCalibration."""
@@ -123,18 +130,40 @@ class AsyncCalibrations:
                 pipe.hmget(keys.calibration(owner, name[:MAX_ID_CHARS]), fields)
                 pipe.pttl(keys.calibration(owner, name[:MAX_ID_CHARS]))
             found = await pipe.execute() if names else []
-        return [_stored(raw, ttl_ms) for raw, ttl_ms in zip(found[::2], found[1::2], strict=True)]
+        each = list(zip(names, found[::2], found[1::2], strict=True))
+        return await _aside(lambda: [_stored(name, raw, ttl_ms) for name, raw, ttl_ms in each])
 
 
-def _stored(raw: list[bytes | None], ttl_ms: int) -> StoredCalibration | None:
+async def _aside(work: Callable[[], R]) -> R:
+    return await asyncio.get_running_loop().run_in_executor(_PARSING, work)
+
+
+def _packed(stored: StoredCalibration) -> tuple[str, dict[str, bytes]]:
+    """Its id, and the fields that it is kept in."""
+    told = {"created_at": stored.created_at, "by": stored.by, "metadata": dict(stored.metadata)}
+    fields = {
+        "applied": pack(stored.calibration.to_content()),
+        "told": pack(told),
+        "reports": pack(stored.reports),
+    }
+    return stored.calibration.id, fields
+
+
+def _stored(name: str, raw: list[bytes | None], ttl_ms: int) -> StoredCalibration | None:
     applied, told, *reports = raw
     if applied is None or told is None:
         return None
-    own = parse_recalibration(unpack(applied))
-    assert own is not None, "what corrects nothing is not stored"
+    own = _applied(name, applied)
     shown = unpack(reports[0]) if reports and reports[0] else {}
     return StoredCalibration(calibration=own, **unpack(told), reports=shown, expires_in_s=max(0, ttl_ms) / 1000)
 
 
-def _content(found: bytes | None) -> Any:
-    return None if found is None else unpack(found)
+def _applied(name: str, packed: bytes) -> Recalibration:
+    """What is stored under `name`, which is its id: hashing it again would cost more than all else."""
+    own = parse_recalibration(unpack(packed))
+    assert own is not None, "what corrects nothing is not stored"
+    return replace(own, part_of=name)
+
+
+def _raw(found: bytes | None) -> bytes | None:
+    return found

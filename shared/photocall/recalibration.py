@@ -44,7 +44,7 @@ class Recalibration:
     questions: Mapping[str, Correction] = field(default_factory=dict)
     types: Mapping[str, Correction] = field(default_factory=dict)
     fitted_for: FittedFor | None = None  # an engine of another refuses it; None: nobody said, and every one takes it
-    part_of: str = ""  # id of the whole that `for_questions` took this from
+    part_of: str = ""  # its id, where that is known: of the whole that it was taken from, or the name it is kept under
 
     @property
     def id(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +15,16 @@ import pytest
 import redis
 from starlette.testclient import TestClient
 
-from photocall import keys
+from photocall import calibrations, keys, recalibration
 from photocall.calibrations import MAX_BYTES
 from photocall.cli import main
 from photocall.invalid import InvalidField
 from photocall.settings import GatewaySettings
+from photocall_gateway import calibration_intake
 from photocall_gateway.app import create_app
 from photocall_gateway.calibration_intake import read_calibration
 from photocall_gateway.openapi_calibrations import MAX_LABELS
+from photocall_gateway.routes import calibrations as routes
 from tests.gateway.conftest import POLICY
 from tests.shared.test_calibrating import labels
 
@@ -205,7 +209,80 @@ def test_what_cannot_be_taken_is_422(client: TestClient) -> None:
 
 
 def test_a_calibration_has_a_largest_size(client: TestClient) -> None:
-    names = {f"{i} {'x' * 1100}": {"temperature": 2} for i in range(950)}
+    names = {f"{i} {'x' * 100}": {"temperature": 2} for i in range(950)}
     refused = client.post("/v1/calibrations", json={"calibration": {"questions": names}})
     assert (refused.status_code, refused.json()["limit"]) == (413, MAX_BYTES)
     assert ids(client) == []
+
+
+def test_as_many_questions_as_may_be_are_stored_without_reports(client: TestClient) -> None:
+    names = {f"question {i:03}": {"temperature": 1.5, "bias": 0.25} for i in range(recalibration.MAX_QUESTIONS)}
+    made = client.post("/v1/calibrations", json={"calibration": {"questions": names}})
+    assert made.status_code == 201, made.text
+    assert len(made.json()["questions"]) == recalibration.MAX_QUESTIONS
+
+
+def test_nothing_that_grows_with_a_calibration_is_done_on_the_event_loop(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one key with many names keeps all others waiting."""
+    threads: dict[str, set[str]] = {}
+
+    def watch(place: Any, name: str) -> None:
+        work = getattr(place, name)
+
+        def watched(*args: Any, **named: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread().name.rpartition("_")[0])
+            return work(*args, **named)
+
+        monkeypatch.setattr(place, name, watched)
+
+    watch(calibrations, "parse_recalibration")
+    watch(calibrations, "pack")
+    watch(routes, "report_diagram")
+    watch(routes, "_shown")
+    watch(calibration_intake, "report_diagram")
+    hashed = sha256_calls(monkeypatch)
+    made = client.post("/v1/calibrations", json={"labels": labels(200)}).json()
+    assert set(hashed) == {"calibrate"}
+    hashed.clear()
+    for place in ("/v1/calibrations", made["urls"]["self"], made["urls"]["diagram"]):
+        assert client.get(place).status_code == 200
+    body = {"state": "x", "questions": {"ok": {"type": "noul", "instructions": "?"}}, "calibration": made["id"]}
+    assert client.post("/v1/jobs", json=body).status_code == 202
+    assert not hashed, "its id is the name that it is kept under"
+    assert threads == {
+        "pack": {"calibrations"},
+        "parse_recalibration": {"calibrations"},
+        "report_diagram": {"calibrate"},
+        "_shown": {"calibrate", "calibrations-shown"},
+    }
+
+
+def sha256_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In which threads ids are made."""
+    seen: list[str] = []
+
+    class Watched:
+        @staticmethod
+        def sha256(data: bytes) -> Any:
+            seen.append(threading.current_thread().name.rpartition("_")[0])
+            return hashlib.sha256(data)
+
+    monkeypatch.setattr(recalibration, "hashlib", Watched)
+    return seen
+
+
+def test_a_page_reads_no_more_than_it_shows(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [client.post("/v1/calibrations", json=correction(1 + t / 10)).json()["id"] for t in range(1, 16)][::-1]
+    parsed: list[str] = []
+    parse = calibrations._applied
+
+    def watched(name: str, packed: bytes) -> recalibration.Recalibration:
+        parsed.append(name)
+        return parse(name, packed)
+
+    monkeypatch.setattr(calibrations, "_applied", watched)
+    assert ids(client, "?limit=1") == made[:1]
+    assert parsed == made[:2], "one, and one more to know whether there are more"
+    assert ids(client, "?limit=14") == made[:14], "more than are read at once"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -16,7 +18,7 @@ from photocall.errors import CodedError
 from photocall.invalid import InvalidField
 from photocall.reliability import stacked
 from photocall_gateway.body import open_body
-from photocall_gateway.calibration_intake import read_calibration
+from photocall_gateway.calibration_intake import NewCalibration, read_calibration
 from photocall_gateway.described import WRITE_ERRORS, Described, in_path, json_body, operation, query
 from photocall_gateway.listing import read_limit
 from photocall_gateway.openapi_calibrations import SCHEMAS
@@ -24,8 +26,12 @@ from photocall_gateway.openapi_parts import content, ref
 from photocall_gateway.reading import read_body
 from photocall_gateway.services import owner, services
 
-_FITTING = ThreadPoolExecutor(1, "calibrate")  # one at a time: it is arithmetic in Python, and others wait for the lock
+# One at a time each: it is arithmetic in Python, and others wait for the lock.
+_FITTING = ThreadPoolExecutor(1, "calibrate")  # and drawing
+_SHOWING = ThreadPoolExecutor(1, "calibrations-shown")  # does not wait for a fit
 MAX_PAGE = 100
+P = ParamSpec("P")
+R = TypeVar("R")
 _PICTURE_ALONE = {  # should somebody open it as a page of its own
     "content-security-policy": "default-src 'none'; sandbox",
     "x-content-type-options": "nosniff",
@@ -38,13 +44,12 @@ async def create(request: Request) -> Response:
     s = services(request)
     body = await read_body(request, s.settings.max_body_bytes)
     raw, _ = await asyncio.to_thread(open_body, body, s.limits)
-    new = await asyncio.get_running_loop().run_in_executor(_FITTING, read_calibration, raw)
-    told = {"reports": new.told_reports, "refused": new.refused}
+    new = await _aside(_FITTING, read_calibration, raw)
     if not new.store:
-        return JSONResponse({**_shown(new.fitted, kept=False), **told})
+        return await _aside(_FITTING, _made, new, new.fitted, False)
     await s.calibrations.store(owner(request), new.fitted)
-    shown = {**_shown(await s.calibrations.get(owner(request), new.fitted.calibration.id)), **told}
-    return JSONResponse(shown, 201, {"location": shown["urls"]["self"]})
+    kept = await s.calibrations.get(owner(request), new.fitted.calibration.id)
+    return await _aside(_FITTING, _made, new, kept, True)
 
 
 async def listing(request: Request) -> Response:
@@ -52,16 +57,12 @@ async def listing(request: Request) -> Response:
     asked = request.query_params
     limit = read_limit(asked.get("limit", "20"), MAX_PAGE)
     found = await services(request).calibrations.of_owner(owner(request), asked.get("after"), limit + 1)
-    page = found[:limit]
-    last_id = page[-1].calibration.id if page else None
-    data = [_shown(one) for one in page]
-    return JSONResponse({"object": "list", "data": data, "has_more": len(found) > limit, "last_id": last_id})
+    return await _aside(_SHOWING, _listed, found, limit)
 
 
 async def read(request: Request) -> Response:
     """One of the caller's, with what its fit has to say for itself."""
-    found = await _own(request)
-    return JSONResponse({**_shown(found), "reports": found.reports}, headers={"cache-control": "no-store"})
+    return await _aside(_SHOWING, _whole, await _own(request))
 
 
 async def draw(request: Request) -> Response:
@@ -72,7 +73,7 @@ async def draw(request: Request) -> Response:
     if wanted is not None and wanted not in found.reports:
         raise InvalidField(("of",), "Expected a question or type that it has a report of", "literal_error")
     names = found.reports if wanted is None else [wanted]
-    picture = stacked([report_diagram(name, found.reports[name]) for name in names])
+    picture = await _aside(_FITTING, lambda: stacked([report_diagram(name, found.reports[name]) for name in names]))
     return Response(picture, media_type="image/svg+xml", headers=_PICTURE_ALONE)
 
 
@@ -84,6 +85,27 @@ async def remove(request: Request) -> Response:
 
 async def _own(request: Request) -> StoredCalibration:
     return await services(request).calibrations.get(owner(request), request.path_params["calibration_id"])
+
+
+async def _aside(pool: ThreadPoolExecutor, work: Callable[P, R], *args: P.args, **named: P.kwargs) -> R:
+    """Nothing that grows with a calibration is done on the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(pool, partial(work, *args, **named))
+
+
+def _made(new: NewCalibration, shown: StoredCalibration, kept: bool) -> Response:
+    body = {**_shown(shown, kept), "reports": new.told_reports, "refused": new.refused}
+    return JSONResponse(body, 201, {"location": body["urls"]["self"]}) if kept else JSONResponse(body)
+
+
+def _listed(found: list[StoredCalibration], limit: int) -> Response:
+    """A page; one more than `limit` says that there are more."""
+    data = [_shown(one) for one in found[:limit]]
+    last_id = data[-1]["id"] if data else None
+    return JSONResponse({"object": "list", "data": data, "has_more": len(found) > limit, "last_id": last_id})
+
+
+def _whole(found: StoredCalibration) -> Response:
+    return JSONResponse({**_shown(found), "reports": found.reports}, headers={"cache-control": "no-store"})
 
 
 def _shown(found: StoredCalibration, kept: bool = True) -> dict[str, Any]:
