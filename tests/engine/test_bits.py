@@ -204,7 +204,9 @@ def test_after_a_preemption(checkpoint: Path, alone: Bits) -> None:
 def test_after_a_preemption_in_the_middle_of_an_answer(checkpoint: Path, alone: Bits) -> None:
     made = Recorded(checkpoint, token_budget=1500)
     made.ask("job")
-    while ("t", ()) not in made.bits.get("job", {}) or len([key for key in made.bits["job"] if key[0] == "t"]) < 3:
+    for _ in range(40):  # whatever the model says: three letters are in the pattern
+        if sum(name == "p" for name, _ in made.bits.get("job", {})) >= 3:
+            break
         made.bench.step()
     scheduler = made.bench.engine.scheduler
     [request] = scheduler.running
