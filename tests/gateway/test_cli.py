@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -17,6 +18,8 @@ import pytest
 from photocall.asks import Ask
 from photocall.cli import follower, main
 from photocall.client import Client
+from photocall.client.errors import refused
+from photocall.client.sync_batches import Batches
 from photocall.jobs import JobRecord, Outcome, Refused
 from photocall.settings import GatewaySettings
 from tests.gateway.conftest import served
@@ -290,6 +293,91 @@ def test_rows_on_standard_input(
         assert command("batch", "run", "-i", "-", "-o", out_file)[0] == 0
     assert len(lines(out_file.read_text())) == 2
     assert sorted(path.name for path in tmp_path.glob("out*")) == ["out.jsonl", "out.jsonl.photocall"]
+
+
+def piped(patched: pytest.MonkeyPatch, rows: bytes) -> None:
+    patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(rows)))
+
+
+def test_other_rows_on_standard_input_are_not_taken_for_the_same(
+    command: Command, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were not read: everything was answered already, whatever was piped in."""
+    two = requests(tmp_path / "rows.jsonl", 2).read_bytes()
+    run = ("batch", "run", "-i", "-", "-o", tmp_path / "out.jsonl")
+    piped(monkeypatch, b"")
+    status, _, err = command(*run)
+    assert (status, "there are no rows on standard input" in err) == (2, True)
+    assert not list(tmp_path.glob("out*"))
+    piped(monkeypatch, two)
+    assert command(*run)[0] == 0
+    for again in (two, b""):
+        piped(monkeypatch, again)
+        status, out, _ = command(*run)
+        assert (status, "everything is answered already" in out) == (0, True)
+    piped(monkeypatch, requests(tmp_path / "rows.jsonl", 3).read_bytes())
+    status, _, err = command(*run)
+    assert (status, "is of other rows or questions" in err) == (2, True)
+    assert len(backend.seen) == 2
+
+
+@pytest.mark.parametrize("again", ["the same", "nothing", "others"])
+def test_rows_on_standard_input_outlast_a_kill(
+    again: str, command: Command, backend: FakeBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    two = requests(tmp_path / "rows.jsonl", 2).read_bytes()
+    run = ("batch", "run", "-i", "-", "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr("photocall.cli.batch_run.replace", killed)  # the batch has begun; its id is not written
+        piped(patched, two)
+        with pytest.raises(Killed):
+            command(*run)
+    others = requests(tmp_path / "rows.jsonl", 3).read_bytes()
+    piped(monkeypatch, {"the same": two, "nothing": b"", "others": others}[again])
+    status, _, err = command(*run)
+    assert (status, "is of other rows or questions" in err) == ((2, True) if again == "others" else (0, False)), err
+    assert len(lines(command("batch", "ls", "--json")[1])) == 1
+    assert (tmp_path / "out.jsonl.input").exists() == (again == "others")
+
+
+@pytest.mark.parametrize(
+    ("status", "repeated", "kept"),
+    [
+        *((status, False, False) for status in (401, 422, 507)),
+        *((status, False, True) for status in (0, 409, 500)),
+        (422, True, True),
+    ],
+)
+def test_rows_that_the_server_refused_are_not_those_of_the_next_run(
+    status: int,
+    repeated: bool,
+    kept: bool,
+    command: Command,
+    backend: FakeBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The corrected rows were not read, and the refused ones uploaded again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise refused(status, {"detail": "no"}, repeated)
+
+    run = ("batch", "run", "-i", "-", "-o", tmp_path / "out.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr(Batches, "create", refuse)
+        piped(patched, requests(tmp_path / "rows.jsonl", 1).read_bytes())
+        assert command(*run)[0] == 2
+    left = {"out.jsonl.photocall", "out.jsonl.input"} if kept else set()
+    assert {path.name for path in tmp_path.glob("out*")} == left
+    piped(monkeypatch, requests(tmp_path / "rows.jsonl", 2).read_bytes())
+    assert command(*run)[0] == (2 if kept else 0)
+    assert len(backend.seen) == (0 if kept else 2)
 
 
 def test_a_run_that_was_killed_goes_on(

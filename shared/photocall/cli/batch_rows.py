@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -69,12 +69,39 @@ def _picture(image: str, folder: Path, where: str) -> dict[str, str]:
     return {"data_base64": base64.b64encode(data).decode()}
 
 
-def spooled(output: Path) -> Path:
-    """Standard input as a file beside the output, which is uploaded from there. Raises OSError."""
-    file = output.with_name(f"{output.name}.input")
-    if not file.exists():
-        partial = file.with_name(f"{file.name}.new")
-        with partial.open("wb") as out:
-            shutil.copyfileobj(sys.stdin.buffer, out)
-        partial.replace(file)
-    return file
+def spool_file(output: Path) -> Path:
+    """Where rows of standard input are, beside the output, until a batch has begun with them."""
+    return output.with_name(f"{output.name}.input")
+
+
+def spooled(output: Path) -> str:
+    """Put standard input into the spool file, in place of what is there; its sha256. Raises Unable and OSError."""
+    file = spool_file(output)
+    partial = file.with_name(f"{file.name}.new")
+    found, size = hashlib.sha256(), 0
+    with partial.open("wb") as out:
+        for chunk in _standard_input():
+            found.update(chunk)
+            size += out.write(chunk)
+    if not size:
+        partial.unlink()
+        raise Unable("there are no rows on standard input: pipe them in, or name a file with -i")
+    partial.replace(file)
+    return found.hexdigest()
+
+
+def given_again() -> str | None:
+    """The sha256 of what is on standard input; None where nothing is, or somebody would have to type it."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return None
+    found, size = hashlib.sha256(), 0
+    for chunk in _standard_input():
+        found.update(chunk)
+        size += len(chunk)
+    return found.hexdigest() if size else None
+
+
+def _standard_input() -> Iterator[bytes]:
+    if sys.stdin is not None:  # it is None where whoever began this has closed it
+        while chunk := sys.stdin.buffer.read(1 << 20):
+            yield chunk

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from photocall.cli.asked import add_questions, questions_of, state_of
-from photocall.cli.batch_rows import is_lines, rows_of, spooled
+from photocall.cli.batch_rows import given_again, is_lines, rows_of, spool_file, spooled
 from photocall.cli.errors import FAILED, Unable
 from photocall.cli.follower import Detached, Follower, Interrupts
 from photocall.cli.output import Progress, add_json, print_json
@@ -45,7 +45,7 @@ def run(options: Namespace) -> int:
     request = {"state": state_of(options, 1), "questions": questions_of(options)} if given else None
     source = None if options.input == STDIN else Path(options.input)
     asked = {"request": request, "endpoint": options.endpoint, "input": options.input}
-    state = _state(options.output, fingerprint(source, asked))
+    state = _state(options.output, fingerprint(source, asked), piped=source is None)
     if state.unanswered == 0:
         return _summary(options, state, "everything is answered already")
     if state.unanswered is not None:
@@ -56,6 +56,8 @@ def run(options: Namespace) -> int:
             batch = _begin(server, state, source, request, options)
             state = replace(state, batch_id=batch.id)
             state.write(state_file(options.output))
+        if source is None:
+            spool_file(options.output).unlink(missing_ok=True)  # only now: until its id is kept, it may be needed again
         assert state.batch_id is not None
         interrupts = Interrupts(state.batch_id)
         try:
@@ -78,15 +80,16 @@ def run(options: Namespace) -> int:
     return _ended(options, follower.state, batch)
 
 
-def _state(output: Path, wanted: str) -> RunState:
-    """Of the run that goes on, or of a new one. Raises Unable."""
+def _state(output: Path, wanted: str, *, piped: bool) -> RunState:
+    """Of the run that goes on, or of a new one. Rows that are `piped` in are read here. Raises Unable and OSError."""
     file = state_file(output)
     state = RunState.read(file)
     if state is None:
         if output.exists() and output.stat().st_size:
             raise Unable(f"{output} is there already, and no run's that could go on: name another with -o")
-        return RunState.begin(wanted)
-    if state.fingerprint != wanted:
+        return RunState.begin(wanted, spooled(output) if piped else None)
+    rows = given_again() if piped else None  # none: it goes on with those that it has
+    if state.fingerprint != wanted or (rows is not None and rows != state.rows):
         raise Unable(f"{output} is of other rows or questions: name another with -o, or remove it and {file}")
     if state.lost:
         raise Unable(f"whether this run has begun is not known any more: see `{PROGRAM} batch ls`, and remove {file}")
@@ -100,24 +103,32 @@ def _begin(
     if state.retry_of is not None:
         state.write(state_file(options.output))
         return server.batches.retry_failed(state.retry_of, idempotency_key=state.key)
-    rows = spooled(options.output) if source is None else source
-    lines = is_lines(rows)
-    if request is None and not lines:
-        raise Unable("pictures need a question: ask one with -q 'Is it damaged?'")
-    state.write(state_file(options.output))
-    made = rows_of(rows, request)
-    template = None if lines else request
-    how = {"completion_window": options.window, "idempotency_key": state.key}
+    rows = spool_file(options.output) if source is None else source
+    tried_before = state_file(options.output).exists()  # and nobody knows what came of it
     try:
-        batch = server.batches.create(made, template, endpoint=options.endpoint, **how)
-    except (Unable, ValueError) as error:  # nothing was begun: what is corrected is a run of its own
-        state_file(options.output).unlink()
-        if source is None:
-            rows.unlink()
-        raise Unable(str(error)) from None
-    if source is None:
-        rows.unlink()
-    return batch
+        lines = is_lines(rows)
+        if request is None and not lines:
+            raise Unable("pictures need a question: ask one with -q 'Is it damaged?'")
+        state.write(state_file(options.output))
+        how = {"completion_window": options.window, "idempotency_key": state.key}
+        template = None if lines else request
+        return server.batches.create(rows_of(rows, request), template, endpoint=options.endpoint, **how)
+    except (Unable, ValueError, RequestRefused) as error:
+        if _nothing_begun(error) and not tried_before:  # what is corrected is a run of its own
+            state_file(options.output).unlink(missing_ok=True)
+            if source is None:
+                rows.unlink(missing_ok=True)
+        if isinstance(error, ValueError):
+            raise Unable(str(error)) from None
+        raise
+
+
+def _nothing_begun(error: Exception) -> bool:
+    """Not so where the server is silent, fails, or already knows the key."""
+    if not isinstance(error, RequestRefused):
+        return True
+    status = error.status
+    return not error.repeated and (status == 507 or (400 <= status < 500 and status not in (408, 409)))
 
 
 def _ended(options: Namespace, state: RunState, batch: Batch) -> int:

@@ -112,16 +112,16 @@ class Follower:
             time.sleep(pause_s)
 
     def _take(self, into: ResultFile, *, failed: bool) -> int:
-        """Write the lines that are there; how many."""
+        """Write the lines that are there; how many. What waits when a call fails is written with the next."""
         found = 0
         committed = time.monotonic()
-        for row in self._server.batches.results(self._id, into.place.lines, failed=failed, follow=False):
+        for row in self._server.batches.results(self._id, into.lines, failed=failed, follow=False):
             into.add(row.line)
             found += 1
             if into.dirty >= COMMIT_LINES or time.monotonic() - committed > COMMIT_S:
                 self._commit()
                 committed = time.monotonic()
-        if found:
+        if into.dirty:
             self._commit()
         return found
 

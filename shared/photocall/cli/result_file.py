@@ -33,6 +33,11 @@ class ResultFile:
         """Lines that are not on the disk."""
         return len(self._waiting)
 
+    @property
+    def lines(self) -> int:
+        """Lines of this batch that were added, on the disk or not: whoever reads on reads behind these."""
+        return self.place.lines + self.dirty
+
     def add(self, line: Mapping[str, Any]) -> None:
         """Keep a line until `commit`."""
         self._waiting.append(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -31,6 +31,7 @@ class Place:
 class RunState:
     """What was asked for (`fingerprint`), under which key since when, and what has come of it.
 
+    `rows`: the sha256 of rows that came on standard input; None where they are a file's or a folder's.
     `batch_id`: None while it is not known that the batch has begun; the same key finds it. `retry_of`: the batch whose
     unanswered rows this one is about. `unanswered`: rows without an answer, once the batch has ended and all of it is
     written.
@@ -42,13 +43,14 @@ class RunState:
     batch_id: str | None = None
     retry_of: str | None = None
     unanswered: int | None = None
+    rows: str | None = None
     answers: Place = field(default_factory=Place)
     failures: Place = field(default_factory=Place)
 
     @classmethod
-    def begin(cls, fingerprint: str) -> Self:
+    def begin(cls, fingerprint: str, rows: str | None = None) -> Self:
         """Of a run that nothing has come of."""
-        return cls(fingerprint, secrets.token_hex(16), time.time())
+        return cls(fingerprint, secrets.token_hex(16), time.time(), rows=rows)
 
     @property
     def lost(self) -> bool:
@@ -103,7 +105,10 @@ def failures_file(output: Path) -> Path:
 
 
 def fingerprint(source: Path | None, asked: Any) -> str:
-    """Another one for another input, for one that has changed, and for other questions; None is a stream. OSError."""
+    """Another one for another input, for one that has changed, and for other questions. OSError.
+
+    None is a stream, which has `RunState.rows` instead.
+    """
     found = hashlib.sha256(json.dumps(asked, sort_keys=True).encode())
     for path in _files(source) if source is not None else ():
         about = path.stat()
