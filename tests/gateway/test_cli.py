@@ -18,7 +18,7 @@ import pytest
 from photocall.asks import Ask
 from photocall.cli import follower, main
 from photocall.client import Client
-from photocall.client.errors import refused
+from photocall.client.errors import refused as refusal
 from photocall.client.sync_batches import Batches
 from photocall.jobs import JobRecord, Outcome, Refused
 from photocall.settings import GatewaySettings
@@ -366,7 +366,7 @@ def test_rows_that_the_server_refused_are_not_those_of_the_next_run(
     """The corrected rows were not read, and the refused ones uploaded again."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise refused(status, {"detail": "no"}, repeated)
+        raise refusal(status, {"detail": "no"}, repeated)
 
     run = ("batch", "run", "-i", "-", "-o", tmp_path / "out.jsonl")
     with monkeypatch.context() as patched:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from photocall.cli import follower
 from photocall.cli.follower import Follower, Interrupts
 from photocall.cli.output import Progress
 from photocall.cli.run_state import Place, RunState, state_file
@@ -56,7 +55,7 @@ def test_a_page_that_does_not_come_doubles_no_row_and_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that waited were read and written again; the count then skipped as many behind them."""
-    monkeypatch.setattr(follower.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("photocall.cli.follower.time.sleep", lambda seconds: None)
     output = tmp_path / "out.jsonl"
     state = replace(RunState.begin("f"), batch_id="batch_1")
     with Progress() as progress:
