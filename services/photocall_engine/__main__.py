@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
@@ -277,7 +277,7 @@ def _run(engine: Engine, stop: threading.Event) -> None:
 
 
 def _info(
-    engine: Engine, settings: EngineSettings, engine_id: str, model: str, leases: LeaseBook
+    engine: Engine, settings: EngineSettings, engine_id: str, model: str, leases: Sized
 ) -> Callable[[], EngineInfo]:
     started_at = time.time()
 
@@ -295,8 +295,8 @@ def _info(
             started_at=started_at,
             steps=engine.steps,
             rows=engine.rows,
-            answered=engine.answered,
-            pictures=engine.pictures,
+            answered=engine.tally.outcomes["answered", ""],  # the canary is nobody's question
+            pictures=engine.tally.pictures,
         )
 
     return info

@@ -83,8 +83,6 @@ class Engine:
         self.tally = tally
         self.steps = 0  # forwards begun, and their rows
         self.rows = 0
-        self.answered = 0  # requests, and the pictures they were about
-        self.pictures = 0
         self._by_id: dict[str, Request] = {}
         self._ahead: Flight | None = None  # issued, and not collected
         self._untold: list[Callable[[], None]] = []  # events and outcomes of the last step, in order
@@ -245,8 +243,6 @@ class Engine:
                 reason = f"an answer cannot be read: {type(request.error).__name__}"
                 self._finish(request, Refused("internal", reason))
             else:
-                self.answered += 1
-                self.pictures += len(request.origin.images)
                 turn = self.held.end(request, self._clock())
                 self._forget(request)
                 self._untold.append(partial(self._answer, request, self._timings(request), turn))

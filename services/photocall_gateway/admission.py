@@ -25,12 +25,22 @@ _APART_S = 0.005  # of two round trips
 
 
 class Admission:
-    """Estimates waits. `job_ttl_s` is that of the job records."""
+    """Estimates waits. `job_ttl_s` is that of the job records.
 
-    def __init__(self, client: redis.asyncio.Redis, job_ttl_s: float, now: Callable[[], float] = time.time) -> None:
+    `now` gives seconds since the epoch, as records have them; `clock` never goes back, and dates what was seen.
+    """
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        job_ttl_s: float,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reads = Together(client, _APART_S)
         self._job_ttl_s = job_ttl_s
         self._now = now
+        self._clock = clock
         self._seen: deque[tuple[float, int]] = deque()  # how many were unfinished, for MEASURED_S
 
     async def wait_s(self, deadline_at: float) -> float:
@@ -38,12 +48,12 @@ class Admission:
 
         Raises Redis' errors.
         """
-        now = self._now()
+        began = self._clock()
         before = int(await self._reads.ask("ZCOUNT", keys.DEADLINES, "-inf", repr(deadline_at)))
-        busy = self._busy(now, before)
+        busy = self._busy(began, before)
         if not busy:
             return 0.0
-        since = now + self._job_ttl_s - MEASURED_S  # ended jobs stand by the end of their time to live
+        since = self._now() + self._job_ttl_s - MEASURED_S  # ended jobs stand by the end of their time to live
         ended = int(await self._reads.ask("ZCOUNT", keys.ENDED, repr(round(since, 1)), "+inf"))
         return before * MEASURED_S / ended if ended else 0.0  # nothing ends: an engine that starts, or none
 

@@ -36,13 +36,23 @@ class Place:
 
 
 class Load:
-    """Queue figures, for answers and for Retry-After. `job_ttl_s` is that of the job records."""
+    """Queue figures, for answers and for Retry-After. `job_ttl_s` is that of the job records.
 
-    def __init__(self, client: redis.asyncio.Redis, job_ttl_s: float, now: Callable[[], float] = time.time) -> None:
+    `now` gives seconds since the epoch, as records have them; `clock` never goes back: by it is old what was read.
+    """
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        job_ttl_s: float,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._redis = client
         self._reads = Together(client)
         self._job_ttl_s = job_ttl_s
         self._now = now
+        self._clock = clock
         self._pace_s: float | None = None
         self._read_at = float("-inf")
         self._promised_at = float("-inf")  # when the caller that was refused last was told to come back
@@ -50,23 +60,23 @@ class Load:
 
     async def pace_s(self) -> float | None:
         """Seconds until one more job ends, as of late; None when none has ended. Read at most once a second."""
-        now = self._now()
-        if now - self._read_at > _PACE_AGE_S:
+        if self._clock() - self._read_at > _PACE_AGE_S:
             if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read_pace(now))
+                self._reading = asyncio.create_task(self._read_pace())
             await asyncio.shield(self._reading)  # one reads for all who find it old
         return self._pace_s
 
-    async def _read_pace(self, now: float) -> None:
+    async def _read_pace(self) -> None:
+        began = self._clock()
         windows_s = (RATE_WINDOW_S, _SHORT_WINDOW_S)
-        last = now + self._job_ttl_s  # ended jobs stand by the end of their time to live
+        last = self._now() + self._job_ttl_s  # ended jobs stand by the end of their time to live
         async with self._redis.pipeline(transaction=False) as pipe:
             for window_s in windows_s:
                 pipe.zcount(keys.ENDED, last - window_s, "+inf")
             ended = await pipe.execute()
         rates = [window_s / count for window_s, count in zip(windows_s, ended, strict=True) if count]
         self._pace_s = min(*rates, await self._took_s()) if rates else None
-        self._read_at = now
+        self._read_at = began
 
     async def _took_s(self) -> float:
         """Seconds from start to end of the last jobs, on average; without end when none of them had started."""
@@ -96,7 +106,7 @@ class Load:
         pace_s = await self.pace_s()
         if pace_s is None:
             return 2.0
-        now = self._now()
+        now = self._clock()
         self._promised_at = min(max(self._promised_at, now) + pace_s, now + MAX_RETRY_S)
         return max(MIN_RETRY_S, self._promised_at - now)
 

@@ -25,6 +25,19 @@ WINDOW_S = 30.0  # rates are of so long
 LATENCY_WINDOW_S = 300.0
 LATENCY_JOBS = 64  # at most, the last ones
 
+_UNKNOWN_RATES: dict[str, float | None] = {
+    "window_s": None,
+    "requests_per_s": None,
+    "images_per_s": None,
+    "rows_per_step": None,
+}
+# What is shown of a queue that nobody can ask.
+_AWAY: dict[str, Any] = {
+    "queue": {"depth": None, "bytes": None, "eta_s": None},
+    "rates": _UNKNOWN_RATES,
+    "latency": {"window_s": LATENCY_WINDOW_S, "count": None, "p50_ms": None, "p90_ms": None},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -43,14 +56,17 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The counts of every engine at one moment."""
+    """The counts of every engine at one moment of the clock."""
 
     at: float
     engines: dict[str, Counts]
 
 
 class Vitals:
-    """Reads and remembers. `job_ttl_s` is that of the job records; `now` gives seconds since the epoch."""
+    """Reads and remembers. `job_ttl_s` is that of the job records; `now` gives seconds since the epoch.
+
+    `clock` never goes back: what was read is old by it, and rates are over its seconds.
+    """
 
     def __init__(
         self,
@@ -59,53 +75,60 @@ class Vitals:
         load: Load,
         job_ttl_s: float,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._redis = client
         self._readiness = readiness
         self._load = load
         self._job_ttl_s = job_ttl_s
         self._now = now
+        self._clock = clock
         self._samples: deque[Sample] = deque()
         self._shown: dict[str, Any] = {}
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
 
     async def shown(self) -> dict[str, Any]:
-        """What is the same for every caller, at most a second old; nobody may change it. Raises redis' errors."""
-        if self._now() - self._read_at > AGE_S:
+        """What is the same for every caller, at most a second old; nobody may change it.
+
+        Redis away is a state, with None for what only it knows; raises redis' errors where it goes in between.
+        """
+        if self._clock() - self._read_at > AGE_S:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.create_task(self._read())
             await asyncio.shield(self._reading)  # one reads for all who come meanwhile
         return self._shown
 
     async def _read(self) -> None:
-        now = self._now()
+        began = self._clock()
         state = await self._readiness.state()
+        self._shown = {**state.shown(), **(_AWAY if state.store is None else await self._figures(began, state))}
+        self._read_at = began
+
+    async def _figures(self, began: float, state: State) -> dict[str, Any]:
         depth, kept = await cast(Any, self._redis.hmget(keys.DEPTH, "jobs", "bytes"))
         pace_s = await self._load.pace_s()
-        latency = await self._latency(now)
+        latency = await self._latency(self._now())
         unfinished = int(depth or 0)
-        self._shown = {
-            **state.shown(),
+        return {
             "queue": {
                 "depth": unfinished,
                 "bytes": int(kept or 0),
                 "eta_s": None if pace_s is None else round(unfinished * pace_s, 1),
             },
-            "rates": self._rates(now, state),
+            "rates": self._rates(began, state),
             "latency": latency,
         }
-        self._read_at = now
 
-    def _rates(self, now: float, state: State) -> dict[str, float | None]:
+    def _rates(self, at: float, state: State) -> dict[str, float | None]:
         """Since the oldest sample of the window; None where there is no other, or nothing to divide by."""
-        self._samples.append(Sample(now, {engine.engine_id: Counts.of(engine) for engine in state.engines}))
-        while now - self._samples[0].at > WINDOW_S:
+        self._samples.append(Sample(at, {engine.engine_id: Counts.of(engine) for engine in state.engines}))
+        while at - self._samples[0].at > WINDOW_S:
             self._samples.popleft()
         first, last = self._samples[0], self._samples[-1]
         over_s = last.at - first.at
         if over_s < AGE_S:
-            return {"window_s": None, "requests_per_s": None, "images_per_s": None, "rows_per_step": None}
+            return _UNKNOWN_RATES
         steps = rows = answered = pictures = 0
         for engine_id, counts in last.engines.items():
             before = first.engines.get(engine_id)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
@@ -11,7 +14,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from photocall.tracing import Value
 
-SEND_S = 3.0  # for one request to the collector, so that one that hangs does not keep a process from ending
+SEND_S = 3.0  # for one request to the collector
+CLOSE_S = 2.0  # for all that is left at the end: a collector that is away is no reason to end late
+
+log = logging.getLogger(__name__)
 
 _CARRIED = TraceContextTextMapPropagator()
 
@@ -41,7 +47,7 @@ class OtelSpans:
 
     def __init__(self, process: str, instance: str, processor: SpanProcessor) -> None:
         resource = Resource.create({SERVICE_NAME: f"photocall-{process}", SERVICE_INSTANCE_ID: instance})
-        self._provider = TracerProvider(resource=resource)
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # it would wait without an end
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("photocall")
 
@@ -61,7 +67,11 @@ class OtelSpans:
 
     def close(self) -> None:
         """See Spans."""
-        self._provider.shutdown()
+        sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        sending.start()
+        sending.join(CLOSE_S)
+        if sending.is_alive():
+            log.warning("the last spans are not sent: the collector does not take them within %g s", CLOSE_S)
 
 
 def sending_to(url: str, process: str, instance: str) -> OtelSpans:

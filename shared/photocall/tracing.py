@@ -39,7 +39,7 @@ class Spans(Protocol):
         """A span that is over; its `traceparent`. Nothing without a parent: then the request is not traced."""
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send what is left; ends within some seconds, whatever becomes of it."""
 
 
 def open_spans(url: str, process: str, instance: str) -> Spans | None:

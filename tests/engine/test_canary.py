@@ -12,6 +12,8 @@ import pytest
 
 from photocall.grid import grid_for
 from photocall.questions import Noul
+from photocall.settings import EngineSettings
+from photocall_engine.__main__ import _info
 from photocall_engine.calibration import Calibration
 from photocall_engine.canary import Canary, asking
 from photocall_engine.engine import Answered, Engine, HandedBack, Refused, build_engine
@@ -80,6 +82,8 @@ def test_an_idle_engine_asks_again_and_again_and_computes_each_time(watched: Wat
         assert watched.runner.encoded == encoded + times
     assert watched.canary.same
     assert (watched.outer.outcomes, watched.outer.events) == ({}, [])
+    beat = _info(watched.engine, EngineSettings(), "e", "tiny", [])()
+    assert (beat.answered, beat.pictures) == (0, 0), "an idle engine showed pictures a second that nobody had sent"
 
 
 def test_other_bits_are_told_until_they_are_the_same_again(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:

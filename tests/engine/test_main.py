@@ -58,13 +58,19 @@ def engine(server: RedisServer, tmp_path: Path, **changes: str) -> Iterator[subp
             process.kill()
 
 
-def ready(client: redis.Redis) -> bool:
-    beat = cast("bytes | None", client.get(keys.heartbeat("engine-under-test")))
-    if beat is None:
-        return False
-    info = WIRE.decode(beat).message
+def beat(client: redis.Redis) -> EngineInfo | None:
+    """Its last heartbeat, if there is one."""
+    found = cast("bytes | None", client.get(keys.heartbeat("engine-under-test")))
+    if found is None:
+        return None
+    info = WIRE.decode(found).message
     assert isinstance(info, EngineInfo)
-    return info.ready
+    return info
+
+
+def ready(client: redis.Redis) -> bool:
+    found = beat(client)
+    return found is not None and found.ready
 
 
 @pytest.mark.parametrize("how", ["signal", "request"])
@@ -78,6 +84,10 @@ def test_ready_answering_and_stopped(bench: QueueBench, redis_server: RedisServe
         assert record.result is not None
         assert record.result["model"] == "photocall-mini"
         assert 0 <= record.result["answers"]["q"]["noul"] <= 1
+        until(
+            lambda: (found := beat(bench.redis)) is not None and found.answered == 1,
+            "its heartbeat to count the answer",
+        )
         if how == "signal":
             process.send_signal(signal.SIGTERM)
         else:

@@ -31,7 +31,7 @@ def with_admission(server: RedisServer, scenario: Callable[[Admission, Clock], A
         client = connect_async(server.url)
         clock = Clock()
         try:
-            return await scenario(Admission(client, TTL_S, lambda: clock.now), clock)
+            return await scenario(Admission(client, TTL_S, lambda: clock.now, lambda: clock.now), clock)
         finally:
             await client.aclose()
             await client.connection_pool.disconnect()

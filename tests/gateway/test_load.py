@@ -22,7 +22,7 @@ def ask(server: RedisServer, call: Callable[[Load], Awaitable[Any]]) -> Any:
     async def run() -> Any:
         client = connect_async(server.url)
         try:
-            return await call(Load(client, TTL_S, lambda: NOW))
+            return await call(Load(client, TTL_S, lambda: NOW, lambda: NOW))
         finally:
             await client.aclose()
 

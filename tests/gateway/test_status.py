@@ -66,7 +66,12 @@ def test_each_key_sees_its_own_part_of_the_queue_and_none_needs_a_scope(
 def test_a_store_that_is_away_is_said(settings: GatewaySettings, redis_server: RedisServer) -> None:
     gone = replace(settings, redis_url=f"unix://{settings.data}/none.sock")
     with TestClient(create_app(gone, POLICY), base_url="http://localhost") as http:
-        assert (http.get("/v1/status").status_code, http.get("/v1/status").json()["code"]) == (503, "unavailable")
+        response = http.get("/v1/status")
+    body = response.json()
+    assert (response.status_code, body["ready"], body["redis"], body["engines"]) == (200, False, False, [])
+    assert body["queue"] == {"depth": None, "bytes": None, "eta_s": None, "yours": None}
+    assert set(body["rates"].values()) == {None}
+    assert body["latency"] == {"window_s": LATENCY_WINDOW_S, "count": None, "p50_ms": None, "p90_ms": None}
 
 
 class Watch:
@@ -76,7 +81,7 @@ class Watch:
         self._url = server.url
         self._redis = blocking
         self.now = NOW
-        self.reads = 0
+        self.set_back = 0.0  # by how much the wall's clock is behind since
 
     def beat(self, steps: int, rows: int, answered: int, pictures: int, started_at: float = 1.0) -> None:
         info = EngineInfo("e", "m", "cpu", True, 0, 8, 1, 1, started_at, steps, rows, answered, pictures)
@@ -88,8 +93,9 @@ class Watch:
 
         async def run() -> list[dict[str, Any]]:
             client = connect_async(self._url)
-            load = Load(client, TTL_S, lambda: self.now)
-            vitals = Vitals(client, Readiness(client, WIRE), load, TTL_S, lambda: self.now)
+            now, clock = (lambda: self.now - self.set_back), (lambda: self.now)
+            load = Load(client, TTL_S, now, clock)
+            vitals = Vitals(client, Readiness(client, WIRE), load, TTL_S, now, clock)
             found = []
             try:
                 for step in steps:
@@ -135,6 +141,23 @@ def test_an_engine_that_began_anew_counts_from_nothing(watch: Watch) -> None:
 
     _, after = watch.looks(0, restarted)
     assert after["rates"] == {"window_s": 10.0, "requests_per_s": 2.0, "images_per_s": 3.0, "rows_per_step": 10.0}
+
+
+def test_a_clock_that_is_set_back_leaves_no_old_figures(watch: Watch, redis_client: redis.Redis) -> None:
+    """By the wall's clock what was read stayed fresh until that came to where it had been: an hour."""
+
+    def back() -> None:
+        watch.now += 10
+        watch.set_back = 3600.0
+        watch.beat(120, 3000, 70, 15)
+        redis_client.hset(keys.DEPTH, "jobs", 7)
+        redis_client.zadd(keys.ENDED, {f"ann/{i}": NOW - 3600 + TTL_S for i in range(60)})
+
+    watch.beat(100, 1000, 50, 10)
+    first, second = watch.looks(0, back)
+    assert (first["queue"]["depth"], first["queue"]["eta_s"]) == (0, None)
+    assert (second["queue"]["depth"], second["queue"]["eta_s"]) == (7, 7.0), "the pace is read anew too"
+    assert second["rates"] == {"window_s": 10.0, "requests_per_s": 2.0, "images_per_s": 0.5, "rows_per_step": 100.0}
 
 
 def test_redis_is_asked_once_a_second_however_many_look(watch: Watch, redis_client: redis.Redis) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from photocall import otel
 from photocall.otel import OtelSpans
 from photocall.settings import SettingsError
 from photocall.tracing import current, open_spans, parent_of, within
@@ -82,6 +85,36 @@ def test_a_header_that_is_none_begins_a_trace(spans: OtelSpans, kept: InMemorySp
     spans.begin(nonsense).end("POST /v1/jobs")
     [span] = kept.get_finished_spans()
     assert span.parent is None
+
+
+class Stuck(SpanProcessor):
+    """One whose collector takes nothing."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.sent = False
+
+    def shutdown(self) -> None:
+        self.sent = self.let_go.wait(60)
+
+
+def test_a_collector_that_is_away_holds_no_end_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each batch of what was left had its time: with 2000 spans a process ended ten seconds late."""
+    monkeypatch.setattr(otel, "CLOSE_S", 0.05)
+    stuck = Stuck()
+    OtelSpans("prep", "here-1", stuck).close()
+    assert not stuck.sent
+    assert "the last spans are not sent" in caplog.text
+    stuck.let_go.set()
+
+
+def test_what_is_left_is_sent_at_the_end() -> None:
+    stuck = Stuck()
+    stuck.let_go.set()
+    OtelSpans("prep", "here-1", stuck).close()
+    assert stuck.sent
 
 
 def test_who_accepts_within_a_call_knows_its_trace() -> None:

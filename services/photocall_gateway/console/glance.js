@@ -50,7 +50,7 @@ export class Glance {
     const used = total - sum(engines, "pages_free");
     const ready = engines.filter((engine) => engine.ready).length;
     const [depth, rows, pages, images, took, alive] = this.tiles;
-    depth.show(queue.depth, plain(queue.depth), [queue.yours ? `${queue.yours} yours` : "", queue.eta_s > 1 ? `${duration(1000 * queue.eta_s)} to go` : ""]);
+    depth.show(queue.depth, queue.depth === null ? null : plain(queue.depth), [queue.yours ? `${queue.yours} yours` : "", queue.eta_s > 1 ? `${duration(1000 * queue.eta_s)} to go` : ""]);
     rows.show(rates.rows_per_step, rates.rows_per_step === null ? null : plain(rates.rows_per_step, rates.rows_per_step < 10 ? 1 : 0));
     pages.show(total ? used / total : null, total ? `${Math.round((100 * used) / total)} %` : null, [total ? `${plain(used)} of ${plain(total)}` : ""]);
     images.show(rates.images_per_s, rates.images_per_s === null ? null : plain(rates.images_per_s, 2));

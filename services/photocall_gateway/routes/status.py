@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import redis.asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -14,22 +15,30 @@ from photocall_gateway.services import owner, services
 
 
 async def read(request: Request) -> Response:
-    """Totals of all callers, and how much of the queue is the caller's own. 200 when nothing would be answered too."""
+    """Totals of all callers, and how much of the queue is the caller's own. 200 when nothing would be answered too.
+
+    Figures that only Redis knows are null while it is away.
+    """
     s = services(request)
     shown = await s.vitals.shown()
-    mine = await cast(Any, s.redis.hget(keys.DEPTH, f"jobs:{owner(request)}"))
+    yours = await _unfinished(s.redis, owner(request)) if shown["redis"] else None
     body = {
         **shown,
         "object": "status",
         "model": s.models.name,
         "ready": shown["ready"] and not s.drain.announced,
         "draining": s.drain.announced,
-        "queue": {**shown["queue"], "yours": int(mine or 0)},
+        "queue": {**shown["queue"], "yours": yours},
     }
     return JSONResponse(body, headers={"cache-control": "no-store"})
 
 
+async def _unfinished(client: redis.asyncio.Redis, name: str) -> int:
+    return int(await cast(Any, client.hget(keys.DEPTH, f"jobs:{name}")) or 0)
+
+
 _COUNT: Schema = {"type": "integer", "minimum": 0}
+_FIGURE: Schema = {"type": ["integer", "null"], "minimum": 0}  # null: Redis is away
 _RATE: Schema = {"type": ["number", "null"], "description": "null until there is something to measure."}
 _ENGINE: Schema = obj(
     ("id", "model", "device", "ready", "load", "capacity", "pages_free", "pages_total"),
@@ -52,9 +61,12 @@ _STATUS: Schema = obj(
     store={"type": ["object", "null"], "description": "As in /readyz."},
     queue=obj(
         ("depth", "yours", "bytes", "eta_s"),
-        depth={**_COUNT, "description": "Unfinished jobs of all callers."},
-        yours={**_COUNT, "description": "Those of the key that asks."},
-        bytes={**_COUNT, "description": "Kept for them."},
+        depth={
+            **_FIGURE,
+            "description": "Unfinished jobs of all callers; null, like the next two, while Redis is away.",
+        },
+        yours={**_FIGURE, "description": "Those of the key that asks."},
+        bytes={**_FIGURE, "description": "Kept for them."},
         eta_s={**_RATE, "description": "Until they are done, at the measured pace."},
     ),
     prep_workers=_COUNT,
@@ -69,7 +81,7 @@ _STATUS: Schema = obj(
     latency=obj(
         ("window_s", "count", "p50_ms", "p90_ms"),
         window_s={"type": "number"},
-        count={**_COUNT, "description": "How many jobs it is of, the last ones; rows of batches are none of them."},
+        count={**_FIGURE, "description": "How many jobs it is of, the last ones; rows of batches are none of them."},
         p50_ms=_RATE,
         p90_ms=_RATE,
     ),
