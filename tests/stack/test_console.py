@@ -169,8 +169,17 @@ def test_pictures_come_by_paste_drop_camera_and_the_brush(console: Console, serv
     expect(thumbs.nth(2)).to_contain_text("camera")
     console.button("Draw a sample").click()
     expect(thumbs).to_have_count(4)
+    page.evaluate(
+        """() => {
+            const revoke = URL.revokeObjectURL;
+            window.revoked = [];
+            URL.revokeObjectURL = (url) => { window.revoked.push(url); revoke.call(URL, url); };
+        }"""
+    )
+    url = thumbs.nth(1).locator("img").get_attribute("src")
     console.button("Remove dropped.png").click()
     expect(thumbs).to_have_count(3)
+    assert page.evaluate("window.revoked") == [url], "a removed picture's file was kept as long as the page"
     console.button("Ask about each of 3").click()
     expect(page.locator("#answers > .card:not([aria-busy])")).to_have_count(3)
     expect(console.answered(0).get_by_role("heading", name="sample.png")).to_be_visible()
@@ -311,9 +320,28 @@ def test_a_calibration_has_a_reliability_diagram(console: Console, service: Serv
     console.answered().get_by_label("What is right for circle").select_option("green")
     page.get_by_role("link", name="Calibration").click()
     expect(page.get_by_text("circle 1")).to_be_visible()
+    page.get_by_role("link", name="Jobs").click()
+    page.get_by_role("button", name="sample.png").first.click()
+    again = page.locator(".opened").get_by_label("What is right for circle")
+    expect(again).to_have_value('"green"')  # what was said stands there, wherever it was said
+    again.select_option("red")
+    expect(page.locator("#answers").get_by_label("What is right for circle")).to_have_value('"red"')
+    page.get_by_role("link", name="Calibration").click()
+    expect(page.get_by_text("circle 1")).to_be_visible()  # an answer has one label, and was counted by cards
     page.get_by_label("Labels", exact=True).set_input_files([])
     console.button("Fit").click()
     expect(page.get_by_text("at least 50 are needed")).to_be_visible()
+    page.evaluate(
+        """() => {
+            sessionStorage.removeItem("photocall.questions");
+            for (let size = 1 << 20, n = 0; size >= 1; n++) {
+                try { sessionStorage.setItem("full" + n, "x".repeat(size)); } catch { size >>= 1; }
+            }
+        }"""
+    )
+    page.reload()  # labels fill the tab's room: the page was empty where the questions had none left
+    expect(page.get_by_role("banner").get_by_role("status")).to_have_text("Ready")
+    expect(page.get_by_text("circle 1")).to_be_visible()
 
 
 def test_no_name_and_no_answer_becomes_markup(console: Console, service: Service) -> None:

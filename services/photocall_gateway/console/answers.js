@@ -92,7 +92,7 @@ export class AnswerCard {
       const number = answer.type === "box" && answer.answer_status !== "abstained" ? boxes++ : null;
       if (number !== null) this.figures.forEach((figure) => figure.draw(answer.box, number));
       const asked = this.questions[name] ?? null;
-      return answerView(name, answer, { asked, number, extra: this.labels?.control(name, answer) });
+      return answerView(name, answer, { asked, number, extra: this.labels?.control(job.id, name, answer) });
     });
     fill(this.list, views);
     const spoken = found.map(([name, answer]) => {

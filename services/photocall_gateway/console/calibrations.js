@@ -47,7 +47,7 @@ export class Calibrations {
     this.error.textContent = "";
     try {
       const [file] = this.file.files;
-      const labels = file ? parsed(await file.text()) : this.labels.all;
+      const labels = file ? parsed(await file.text()) : this.labels.said();
       const made = await this.api.json("POST", "/v1/calibrations", { json: { labels, by: this.by.value } });
       fill(this.fitted, made.id === null && view(made, "Fitted, and not kept"), refused(made.refused));
       say(`Fitted: ${Object.keys(made.reports).join(", ")}`);

@@ -11,8 +11,12 @@ export class Key {
 
   set(value) {
     this.value = value;
-    if (value) sessionStorage.setItem(STORED, value);
-    else sessionStorage.removeItem(STORED);
+    try {
+      if (value) sessionStorage.setItem(STORED, value);
+      else sessionStorage.removeItem(STORED);
+    } catch {
+      // no room: it lasts as long as the page
+    }
   }
 }
 

@@ -16,26 +16,30 @@ export class Labels {
     }
   }
 
-  /** A control to say what is right; null for answers that nothing is fitted to. */
-  control(question, answer) {
+  /** A control to say what is right, one label an answer of a job; null for answers that nothing is fitted to. */
+  control(job, question, answer) {
     const right = options(answer);
     if (!right) return null;
-    const entry = { question, answer, label: null };
     const select = el(
       "select",
-      { class: "right", "aria-label": `What is right for ${question}` },
+      { class: "right", data: { job, question }, "aria-label": `What is right for ${question}` },
       el("option", { value: "" }, "What is right?"),
-      right.map(([, text], i) => el("option", { value: i }, text)),
+      right.map(([label, text]) => el("option", { value: JSON.stringify(label) }, text)),
     );
     select.addEventListener("change", () => {
-      this.all = this.all.filter((other) => other !== entry);
-      if (select.value !== "") {
-        entry.label = right[Number(select.value)][0];
-        this.all.push(entry);
-      }
+      this.all = this.all.filter((other) => other.job !== job || other.question !== question);
+      if (select.value !== "") this.all.push({ job, question, answer, label: JSON.parse(select.value) });
       this.keep();
     });
+    this.show(select);
     return select;
+  }
+
+  /** What was said of its answer, wherever it was said. */
+  show(select) {
+    const { job, question } = select.dataset;
+    const found = this.all.find((entry) => entry.job === job && entry.question === question);
+    select.value = found ? JSON.stringify(found.label) : "";
   }
 
   /** How many there are, by question. */
@@ -50,9 +54,14 @@ export class Labels {
     this.keep();
   }
 
+  /** As the API takes them. */
+  said() {
+    return this.all.map(({ question, answer, label }) => ({ question, answer, label }));
+  }
+
   /** As `photocall calibrate` reads them: a JSON object a line. */
   lines() {
-    return this.all.map((entry) => `${JSON.stringify(entry)}\n`).join("");
+    return this.said().map((entry) => `${JSON.stringify(entry)}\n`).join("");
   }
 
   keep() {
@@ -61,6 +70,7 @@ export class Labels {
     } catch {
       // no room: they last as long as the page
     }
+    for (const select of document.querySelectorAll("select.right")) this.show(select); // one answer may have two cards
     this.changed();
   }
 }

@@ -55,6 +55,7 @@ export class Picture {
     return this.page ? `?page=${this.page}` : "";
   }
 
+  /** Nobody shows its file any more; it can still be asked about. */
   drop() {
     URL.revokeObjectURL(this.url);
   }

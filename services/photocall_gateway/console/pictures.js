@@ -48,6 +48,7 @@ export class Pictures {
   remove(picture) {
     this.chosen = this.chosen.filter((other) => other !== picture);
     this.show();
+    picture.drop(); // cards of answers show what the server has of it
     say(`${picture.name} removed`);
     (this.list.querySelector("button") ?? this.node.querySelector(".row button")).focus();
   }

@@ -67,7 +67,11 @@ export class Questions {
   }
 
   changed() {
-    sessionStorage.setItem(STORED, JSON.stringify(this.all.map((question) => question.save())));
+    try {
+      sessionStorage.setItem(STORED, JSON.stringify(this.all.map((question) => question.save())));
+    } catch {
+      // no room: they last as long as the page
+    }
     this.tell();
   }
 
