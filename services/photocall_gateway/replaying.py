@@ -13,6 +13,7 @@ from starlette.background import BackgroundTasks
 from photocall.asks import Ask
 from photocall.errors import CodedError
 from photocall.jobs import Accepted, JobRecord, JobStatus
+from photocall.operations import MAX_KEPT_ASK
 from photocall.wire import unpack
 from photocall_gateway.parsing import ParsedRequest
 from photocall_gateway.services import Services
@@ -51,6 +52,8 @@ def _kept(record: JobRecord) -> bytes:
         why = "it has not ended"
     elif record.status is not JobStatus.SUCCEEDED:
         why = f"it {record.status.value}, so there is no answer to compare with"
+    elif not record.ask and record.keeps_ask:
+        why = f"what it asked has more than the {MAX_KEPT_ASK} bytes that are kept"
     elif not record.ask:
         why = "it was asked without `provenance: true`, so what it asked was not kept"
     else:

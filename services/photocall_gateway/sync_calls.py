@@ -127,7 +127,10 @@ class SyncCalls:
                 if _useful(record):
                     self._metrics.joined.inc()
                     return accepted.job_id, record
-                await self._records.delete(accepted.job_id)
+                if record.status is JobStatus.SUCCEEDED and record.keeps_ask:  # its answer names it: to be replayed
+                    await self._records.unjoin(record)
+                else:
+                    await self._records.delete(accepted.job_id)
             await self._check_queue(owner, key)  # an answer of before is of no use: this one adds work after all
 
     async def _check_queue(self, owner: str, key: str) -> None:

@@ -70,7 +70,7 @@ class NewJob:
     webhook: Webhook | None = None
     max_jobs: int | None = None  # unfinished ones that the owner's key may have; None: as many as the policy lets it
     traceparent: str = ""  # the trace that it belongs to; empty: none
-    keeps_ask: bool = False  # beyond an end with an answer, for as long as the record, so that it can be asked again
+    keeps_ask: bool = False  # beyond an end with an answer, as long as the record, to be asked again; not a large one
     to_prepare: bool | None = None  # None: when it has images; a turn's may all have been prepared for earlier ones
 
 
@@ -188,6 +188,7 @@ class JobRecord:
     session_id: str  # of a turn; empty for other jobs
     turn: int  # its number in the session, from 1
     remember: bool
+    keeps_ask: bool  # as NewJob has it; `ask` is empty all the same where it was too large to be kept
     header: Header
     webhook: Webhook | None
 
@@ -240,6 +241,7 @@ class JobRecord:
             session_id=word(b"session").rpartition(":")[2],
             turn=int(real(b"turn")),
             remember=word(b"remember") != "0",
+            keeps_ask=bool(word(b"keeps_ask")),
             header=packed(b"header"),
             webhook=Webhook(word(b"webhook_url"), tuple(word(b"webhook_events").split()))
             if word(b"webhook_url")

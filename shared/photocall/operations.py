@@ -54,6 +54,7 @@ OWN_JOBS = "jobs of this key"  # as a refusal names the bound
 MAX_AGE_S = DAY_S  # a live job has no TTL, but this
 MAX_FAILURES = 3  # of the process under the same job: then it is poison
 CONTROL_LIMIT = 1000
+MAX_KEPT_ASK = 64 << 10  # bytes of an ask that stay after the end of its job: they are in no byte budget any more
 ENDS = {"cancelled": JobStatus.CANCELLED, "deadline_exceeded": JobStatus.EXPIRED}  # other refusals: failed
 
 
@@ -151,7 +152,7 @@ class Operations:
         if session:
             fields |= {"session": session, "remember": int(new.remember)}
         if new.keeps_ask:
-            fields["keeps_ask"] = 1
+            fields["keeps_ask"] = MAX_KEPT_ASK
         if new.webhook is not None:
             fields |= {
                 "webhook": keys.webhook(new.job_id),
@@ -314,6 +315,11 @@ class Operations:
             return None if found is None else JobStatus(found.decode())
 
         return self._call("cancel", record.job_id, (keys.CONTROL,), args, parse, now)
+
+    def unjoin(self, record: JobRecord) -> Call[bool]:
+        """Let a job's idempotency key stand for the next job. False: it stood for this one no more."""
+        entry = keys.idempotency(record.owner, record.idempotency_key) if record.idempotency_key else ""
+        return self._call("unjoin", record.job_id, (entry,), (), bool)
 
     def delete(self, record: JobRecord, purge: bool = False, now: float | None = None) -> Call[bool]:
         """Cancel a job and remove all of it; a tombstone stays. `purge`: with pictures that nothing else needs."""

@@ -223,6 +223,10 @@ class AsyncRecords:
         """See Records.delete. `purge`: with the pictures that nothing else needs, and what was prepared from them."""
         await run_async(self.redis, self.operations.delete(await self.get(job_id), purge, self._now()))
 
+    async def unjoin(self, record: JobRecord) -> None:
+        """The ended job stays, but its idempotency key stands for the next request that has it."""
+        await run_async(self.redis, self.operations.unjoin(record))
+
     async def clear_outbox(self, job_id: str) -> None:
         """See Records.clear_outbox."""
         await run_async(self.redis, self.operations.clear_outbox(job_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from starlette.testclient import TestClient
 from photocall import keys
 from photocall.asks import Ask
 from photocall.jobs import Answered, JobRecord, Outcome, Refused
+from photocall.operations import MAX_KEPT_ASK
 from photocall.wire import unpack
 from tests.gateway.fake_backend import FakeBackend, answered
 
@@ -135,3 +137,46 @@ def test_a_turn_is_not_replayed(client: TestClient, asks: list[Ask]) -> None:
     turn = client.post(f"/v1/sessions/{session}/turns", json=body, headers=WAIT).json()
     assert "job" in turn["result"]["provenance"], turn
     assert "session" in refused(client, turn["id"])[2]
+
+
+def test_a_large_ask_is_answered_but_not_kept(client: TestClient, asks: list[Ask], redis_client: redis.Redis) -> None:
+    """It has left its key's byte budget: many of them would fill Redis for everybody."""
+    kept = done(client, {**BODY, "state": {"photo": "img", "text": "x" * (MAX_KEPT_ASK - 2000)}})
+    assert redis_client.hexists(keys.job(kept["id"]), "ask")
+    large = done(client, {**BODY, "state": {"photo": "img", "text": "x" * MAX_KEPT_ASK}})
+    assert large["result"]["provenance"] == {"job": large["id"]}
+    assert not redis_client.hexists(keys.job(large["id"]), "ask")
+    status, code, why = refused(client, large["id"])
+    assert (status, code) == (409, "not_replayable")
+    assert f"more than the {MAX_KEPT_ASK} bytes" in why
+
+
+def test_an_equal_call_later_leaves_the_answer_of_before(
+    client: TestClient, asks: list[Ask], redis_client: redis.Redis
+) -> None:
+    """It asks anew, but the first can still be replayed, and its end takes nothing of the second along."""
+    body = {"state": "text", "questions": QUESTIONS, "provenance": True}
+
+    def asked() -> str:
+        return str(client.post("/v1/systemone", json=body).json()["provenance"]["job"])
+
+    first = asked()
+    redis_client.hset(keys.job(first), "completed_at", repr(time.time() - 61))
+    second = asked()
+    assert second != first
+    assert asked() == second
+    again = client.post(f"/v1/jobs/{first}/replay", headers=WAIT).json()
+    assert again["status"] == "succeeded", again
+    assert client.delete(f"/v1/jobs/{first}").status_code == 204
+    assert asked() == second, "its idempotency entry is the second's by now"
+
+
+def test_an_equal_call_later_takes_what_nobody_replays_away(
+    client: TestClient, asks: list[Ask], redis_client: redis.Redis
+) -> None:
+    body = {"state": "text", "questions": QUESTIONS}
+    assert client.post("/v1/systemone", json=body).status_code == 200
+    (first,) = redis_client.scan_iter(keys.job("*"))
+    redis_client.hset(first, "completed_at", repr(time.time() - 61))
+    assert client.post("/v1/systemone", json=body).status_code == 200
+    assert not redis_client.exists(first)

@@ -164,7 +164,8 @@ local function finish(status, fields)
   redis.call('ZREM', DEADLINES, job_id)
   redis.call('ZREM', OUTBOX, job_id)
   redis.call('HDEL', JOB, 'prepared', 'offer')
-  if status ~= 'succeeded' or get('keeps_ask') ~= '1' then redis.call('HDEL', JOB, 'ask') end
+  -- `keeps_ask`: so many bytes of it at most, for they are in nobody's byte budget any more
+  if status ~= 'succeeded' or redis.call('HSTRLEN', JOB, 'ask') > number('keeps_ask') then redis.call('HDEL', JOB, 'ask') end
   leave_depth()
   release_images()
   redis.call('EXPIRE', JOB, job_ttl)
