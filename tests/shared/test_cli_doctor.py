@@ -86,7 +86,8 @@ def test_settings(machine: Machine) -> None:
     fails("settings", told(machine, PHOTOCALL_DEVICE="tpu"), "PHOTOCALL_DEVICE='tpu'", "`photocall settings`")
     misspelt = found("settings", told(machine, PHOTOCALL_MODLE="x"))
     assert (misspelt.state, misspelt.what) == ("warn", "nothing reads PHOTOCALL_MODLE")
-    composed = (ROOT / "docker-compose.yml").read_text() + (ROOT / "ops" / "environment.py").read_text()
+    files = [ROOT / "docker-compose.yml", *(ROOT / "ops").glob("*.yml"), ROOT / "ops" / "environment.py"]
+    composed = "".join(file.read_text() for file in files)
     assert set(re.findall(r"PHOTOCALL_[A-Z_]+", composed)) <= known_variables() | ELSEWHERE
 
 

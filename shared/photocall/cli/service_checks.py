@@ -38,6 +38,19 @@ ELSEWHERE = frozenset(  # variables that installing, and making and composing co
         "MODEL_DIR",
         "MODEL_NAME",
         "DOCKER_STATE",
+        "GATEWAY_LIMIT",
+        "PREP_LIMIT",
+        "ENGINE_LIMIT",
+        "REDIS_LIMIT",
+        "GPUS",
+        "OTEL",
+        "PROXY_IMAGE",
+        "PROXY_PORT",
+        "PROMETHEUS_IMAGE",
+        "GRAFANA_IMAGE",
+        "GRAFANA_PORT",
+        "RQ_PASSWORD",
+        "RQ_PORT",
     )
 )
 POINTER = b"version https://git-lfs"
