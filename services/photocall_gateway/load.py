@@ -7,7 +7,6 @@ job that ends: told the same one they would all come back at once, and all but o
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import redis.asyncio
 
 from photocall import keys
 from photocall.together import Together
+from photocall_gateway.fresh import Fresh
 
 RATE_WINDOW_S = 60.0
 _SHORT_WINDOW_S = 5.0  # of a service that was idle a moment ago, the short one says more
@@ -53,21 +53,14 @@ class Load:
         self._job_ttl_s = job_ttl_s
         self._now = now
         self._clock = clock
-        self._pace_s: float | None = None
-        self._read_at = float("-inf")
+        self._pace = Fresh(self._read_pace, _PACE_AGE_S, clock)
         self._promised_at = float("-inf")  # when the caller that was refused last was told to come back
-        self._reading: asyncio.Task[None] | None = None
 
     async def pace_s(self) -> float | None:
         """Seconds until one more job ends, as of late; None when none has ended. Read at most once a second."""
-        if self._clock() - self._read_at > _PACE_AGE_S:
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read_pace())
-            await asyncio.shield(self._reading)  # one reads for all who find it old
-        return self._pace_s
+        return await self._pace.value()
 
-    async def _read_pace(self) -> None:
-        began = self._clock()
+    async def _read_pace(self) -> float | None:
         windows_s = (RATE_WINDOW_S, _SHORT_WINDOW_S)
         last = self._now() + self._job_ttl_s  # ended jobs stand by the end of their time to live
         async with self._redis.pipeline(transaction=False) as pipe:
@@ -75,15 +68,14 @@ class Load:
                 pipe.zcount(keys.ENDED, last - window_s, "+inf")
             ended = await pipe.execute()
         rates = [window_s / count for window_s, count in zip(windows_s, ended, strict=True) if count]
-        self._pace_s = min(*rates, await self._took_s()) if rates else None
-        self._read_at = began
+        return min(*rates, await self._took_s()) if rates else None
 
     async def _took_s(self) -> float:
         """Seconds from start to end of the last jobs, on average; without end when none of them had started."""
         members = await cast(Any, self._redis.zrevrange(keys.ENDED, 0, _LAST_JOBS - 1))
         async with self._redis.pipeline(transaction=False) as pipe:
             for member in members:
-                pipe.hmget(keys.job(member.decode().rpartition("/")[2]), "started_at", "completed_at")
+                pipe.hmget(keys.job(keys.job_of_ended(member)), "started_at", "completed_at")
             times = await pipe.execute()
         took = [float(end) - float(start) for start, end in times if start and end and float(start)]
         return sum(took) / len(took) if took else math.inf

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from photocall import metrics
 from photocall.exporter import counter, gauge, histogram
+from photocall_gateway.call_watch import CallWatch
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
@@ -55,20 +56,12 @@ class Meter:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
-        status = 499  # the caller left before an answer
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watch = CallWatch(scope, send)
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, watch.send)
         finally:
-            route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-            requests, seconds = self._labelled(route, method, status)
+            requests, seconds = self._labelled(watch.route, method, watch.status)
             requests.inc()
             seconds.observe(time.perf_counter() - started)
 

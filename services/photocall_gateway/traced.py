@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from photocall.tracing import Spans, within
+from photocall_gateway.call_watch import CallWatch
 
 
 class Traced:
@@ -20,19 +21,14 @@ class Traced:
             await self._app(scope, receive, send)
             return
         span = self._spans.begin(Headers(scope=scope).get("traceparent", ""))
-        status = 499  # the caller left before an answer
-
-        async def watched(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
+        watch = CallWatch(scope, send)
         try:
             with within(span.traceparent):
-                await self._app(scope, receive, watched)
+                await self._app(scope, receive, watch.send)
         finally:
-            route = getattr(scope.get("route"), "path", "other")
             span.end(
-                f"POST {route}", http__request__method="POST", http__route=route, http__response__status_code=status
+                f"POST {watch.route}",
+                http__request__method="POST",
+                http__route=watch.route,
+                http__response__status_code=watch.status,
             )

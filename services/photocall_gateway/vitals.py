@@ -6,7 +6,6 @@ over are the engines' own counts in their heartbeats, so that every gateway says
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import redis.asyncio
 
 from photocall import keys
 from photocall.messages import EngineInfo
+from photocall_gateway.fresh import Fresh
 from photocall_gateway.load import Load
 from photocall_gateway.readiness import Readiness, State
 
@@ -84,26 +84,19 @@ class Vitals:
         self._now = now
         self._clock = clock
         self._samples: deque[Sample] = deque()
-        self._shown: dict[str, Any] = {}
-        self._read_at = float("-inf")
-        self._reading: asyncio.Task[None] | None = None
+        self._shown = Fresh(self._read, AGE_S, clock)
 
     async def shown(self) -> dict[str, Any]:
         """What is the same for every caller, at most a second old; nobody may change it.
 
         Redis away is a state, with None for what only it knows; raises redis' errors where it goes in between.
         """
-        if self._clock() - self._read_at > AGE_S:
-            if self._reading is None or self._reading.done():
-                self._reading = asyncio.create_task(self._read())
-            await asyncio.shield(self._reading)  # one reads for all who come meanwhile
-        return self._shown
+        return await self._shown.value()
 
-    async def _read(self) -> None:
+    async def _read(self) -> dict[str, Any]:
         began = self._clock()
         state = await self._readiness.state()
-        self._shown = {**state.shown(), **(_AWAY if state.store is None else await self._figures(began, state))}
-        self._read_at = began
+        return {**state.shown(), **(_AWAY if state.store is None else await self._figures(began, state))}
 
     async def _figures(self, began: float, state: State) -> dict[str, Any]:
         depth, kept = await cast(Any, self._redis.hmget(keys.DEPTH, "jobs", "bytes"))
@@ -151,7 +144,7 @@ class Vitals:
         members = await cast(Any, self._redis.zrevrangebyscore(keys.ENDED, "+inf", since, 0, LATENCY_JOBS))
         async with self._redis.pipeline(transaction=False) as pipe:
             for member in members:
-                pipe.hmget(keys.job(member.decode().rpartition("/")[2]), "status", "created_at", "completed_at")
+                pipe.hmget(keys.job(keys.job_of_ended(member)), "status", "created_at", "completed_at")
             found = await pipe.execute()
         took = sorted(float(end) - float(begin) for status, begin, end in found if status == b"succeeded")
         shares = {"p50_ms": 0.5, "p90_ms": 0.9}

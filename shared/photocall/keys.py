@@ -195,6 +195,11 @@ def rq_id(job_id: str, attempt: int) -> str:
     return f"prep-{job_id}-{attempt}"
 
 
+def job_of_ended(member: bytes) -> str:
+    """The id in a member of ENDED."""
+    return member.decode().rpartition("/")[2]
+
+
 def job_of_rq_id(entry_id: str) -> str | None:
     """The job whose attempt an RQ job of this id prepares; None for work that is no attempt's."""
     found = _ATTEMPT.fullmatch(entry_id)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlencode
 
 from photocall.cli import batch_run
 from photocall.cli.errors import FAILED
@@ -15,7 +13,6 @@ from photocall.cli.output import Progress, add_json, moment, print_json, print_t
 from photocall.cli.server import Server, add_server, connected
 from photocall.client import Batch
 
-PAGE = 100
 HEADS = ("ID", "STATUS", "CREATED", "ROWS", "ANSWERED", "FAILED", "INPUT")
 
 
@@ -50,27 +47,13 @@ def run_batch(options: Namespace) -> int:
         if options.action == "get":
             return _get(server, options)
         if options.action == "ls":
-            found = list(listed(server, options.limit, options.key))
+            found = list(server.newest("/v1/batches", options.limit, key=options.key))
         elif options.action == "cancel":
             found = [dict(server.batches.cancel(batch_id).fields) for batch_id in options.ids]
         else:
             found = [dict(server.batches.retry_failed(options.id).fields)]
     _print(found, options.json)
     return 0
-
-
-def listed(server: Server, limit: int, key: str | None) -> Iterator[dict[str, Any]]:
-    """The newest batches, page by page. Raises RequestRefused."""
-    after = None
-    while limit > 0:
-        query = {"after": after, "limit": min(limit, PAGE), "key": key}
-        named = urlencode({name: value for name, value in query.items() if value is not None})
-        page = server.call("GET", f"/v1/batches?{named}").body
-        yield from page["data"]
-        limit -= len(page["data"])
-        after = page["last_id"]
-        if not page["has_more"]:
-            return
 
 
 def _get(server: Server, options: Namespace) -> int:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from photocall.cli.errors import FAILED
 from photocall.cli.inspect import at_least
 from photocall.cli.output import Progress, add_json, moment, print_json, print_table
-from photocall.cli.server import Server, add_server, connected
+from photocall.cli.server import PAGE, Server, add_server, connected
 from photocall.jobs import JobStatus
 
-PAGE = 100
 POLL_S = 20  # one long poll; proxies cut longer ones
 GLANCE_S = 0.3  # between two looks at several jobs
 UNFINISHED = ("queued", "preparing", "running", "cancelling")
@@ -44,7 +42,7 @@ def run_jobs(options: Namespace) -> int:
         if options.action == "watch":
             return _watch(server, options)
         if options.action == "ls":
-            found = list(listed(server, options.status, options.limit, options.key))
+            found = list(server.newest("/v1/jobs", options.limit, status=options.status, key=options.key))
         elif options.action == "get":
             found = [server.call("GET", path(job_id)).body for job_id in options.ids]
         else:
@@ -60,20 +58,6 @@ def run_jobs(options: Namespace) -> int:
 def path(job_id: str) -> str:
     """Of a job; an id that is none stays one word of it."""
     return f"/v1/jobs/{quote(job_id, safe='')}"
-
-
-def listed(server: Server, status: str | None, limit: int, key: str | None = None) -> Iterator[dict[str, Any]]:
-    """The newest jobs, page by page, each once. Raises RequestRefused."""
-    after = None
-    while limit > 0:
-        query = {"status": status, "after": after, "limit": min(limit, PAGE), "key": key}
-        named = urlencode({name: value for name, value in query.items() if value is not None})
-        page = server.call("GET", f"/v1/jobs?{named}").body
-        yield from page["data"]
-        limit -= len(page["data"])
-        after = page["last_id"]
-        if not page["has_more"]:
-            return
 
 
 def row(job: dict[str, Any]) -> tuple[Any, ...]:
@@ -94,7 +78,7 @@ def outcome(job: dict[str, Any]) -> str:
 
 def _watch(server: Server, options: Namespace) -> int:
     ids = list(dict.fromkeys(options.ids)) or [
-        job["id"] for status in UNFINISHED for job in listed(server, status, PAGE)
+        job["id"] for status in UNFINISHED for job in server.newest("/v1/jobs", PAGE, status=status)
     ]
     seen: dict[str, str] = {}
     tags: dict[str, str] = {}

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 
@@ -17,6 +18,7 @@ from photocall.client.transport import options as connection
 from photocall.settings import ClientSettings
 
 PROBE_S = 10.0
+PAGE = 100  # of a list
 
 
 def add_server(parser: ArgumentParser) -> None:
@@ -32,6 +34,19 @@ class Server(Client):
     ) -> Reply:
         """One call, repeated where that may help. Raises RequestRefused."""
         return self._run(flows.call(Call(method, path, body, headers=headers or {}, read_s=read_s)))
+
+    def newest(self, path: str, limit: int, **query: str | None) -> Iterator[dict[str, Any]]:
+        """The newest `limit` of a list, page by page. What is None in `query` is not asked. Raises RequestRefused."""
+        after = None
+        while limit > 0:
+            asked = {**query, "after": after, "limit": min(limit, PAGE)}
+            named = urlencode({name: value for name, value in asked.items() if value is not None})
+            page = self.call("GET", f"{path}?{named}").body
+            yield from page["data"]
+            limit -= len(page["data"])
+            after = page["last_id"]
+            if not page["has_more"]:
+                return
 
 
 @contextmanager
