@@ -320,7 +320,7 @@ def test_what_clients_do_with_it(settings: GatewaySettings, backend: FakeBackend
     with served(keyed(settings, ann="ask:rate=20/s,burst=2")) as address, Client(address, api_key="ann") as photocall:
         started = time.monotonic()
         for i in range(6):
-            assert photocall.ask(f"text {i}", QUESTIONS).status == "succeeded"
+            assert photocall.ask([], QUESTIONS, state=f"text {i}").status == "succeeded"
         assert time.monotonic() - started > 0.15, "it was slowed down"
 
 
