@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -65,12 +66,23 @@ class Verdict:
             f" same greedy token in {self.agreed} of {self.rows} rows"
         )
 
+    def within(self, tolerance: float) -> bool:
+        """Not merely "not above it": a difference that is no number must not pass."""
+        return self.difference <= tolerance
+
+    def to_json(self, tolerance: float) -> dict[str, Any]:
+        """A number that JSON has no form for is null."""
+        figures = {"difference": self.difference, "spread": self.spread}
+        shown = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        return {"sample": self.sample, **shown, "agreed": self.agreed, "rows": self.rows, "ok": self.within(tolerance)}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, print, judge."""
     parser = argparse.ArgumentParser(prog="photocall verify", description=__doc__)
     parser.add_argument("directory", type=Path, metavar="DIR", help="checkpoint directory")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help=f"default {TOLERANCE:g}")
+    parser.add_argument("--json", action="store_true", help="the verdicts as a JSON object")
     options = parser.parse_args(arguments)
     try:
         import transformers
@@ -78,18 +90,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("photocall verify compares with transformers, which is missing here:", file=sys.stderr)
         print("  pip install 'transformers>=5.17'", file=sys.stderr)
         return 2
-    print(f"{options.directory} against transformers {transformers.__version__}, float32 on the CPU", flush=True)
+    if not options.json:
+        print(f"{options.directory} against transformers {transformers.__version__}, float32 on the CPU", flush=True)
     try:
         verdicts = verify(options.directory)
     except (ConfigError, WeightError, ProcessorConfigError, OSError) as error:
         print(f"photocall verify: {error}", file=sys.stderr)
         return 2
-    for verdict in verdicts:
-        print(verdict)
-    # not "above the tolerance": a NaN must not pass
-    failed = [verdict for verdict in verdicts if not verdict.difference <= options.tolerance]
-    print(f"{len(verdicts) - len(failed)} of {len(verdicts)} samples agree within {options.tolerance:g}")
-    return 1 if failed else 0
+    agreed = sum(verdict.within(options.tolerance) for verdict in verdicts)
+    ok = agreed == len(verdicts)
+    if options.json:
+        told = {"checkpoint": str(options.directory), "transformers": transformers.__version__}
+        found = [verdict.to_json(options.tolerance) for verdict in verdicts]
+        print(json.dumps({**told, "tolerance": options.tolerance, "ok": ok, "samples": found}, ensure_ascii=False))
+    else:
+        for verdict in verdicts:
+            print(verdict)
+        print(f"{agreed} of {len(verdicts)} samples agree within {options.tolerance:g}")
+    return 0 if ok else 1
 
 
 def verify(directory: Path) -> list[Verdict]:

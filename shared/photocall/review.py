@@ -78,6 +78,13 @@ class Doubtful:
             return [_words(level) for level in self.answer["legend"].values()]
         return list(self.answer["probabilities"]) if self.type == "choice" else []
 
+    @property
+    def row(self) -> dict[str, Any]:
+        """What the columns of COLUMNS have, as it is."""
+        asked = (self.asked.get("instructions"), self.options, list(self.pictures))
+        cells = (self.custom_id, self.question, self.type, self.status, self.said, self.confidence, *asked)
+        return dict(zip(COLUMNS, cells, strict=True))
+
 
 def doubtful(
     results: Iterable[str], inputs: Iterable[str] = (), server: str = "", below: float = BELOW
@@ -125,9 +132,12 @@ def write_csv(queue: Sequence[Doubtful], file: TextIO) -> None:
     writer = csv.writer(file)
     writer.writerow(COLUMNS)
     for one in queue:
-        cells = (one.custom_id, one.question, one.type, one.status, _words(one.said), f"{one.confidence:.6f}",
-                 _words(one.asked.get("instructions")), " | ".join(one.options), " ".join(one.pictures))  # fmt: skip
-        writer.writerow([_harmless(cell) for cell in cells])
+        cells = one.row | {
+            "confidence": f"{one.confidence:.6f}",
+            "options": " | ".join(one.options),
+            "pictures": " ".join(one.pictures),
+        }
+        writer.writerow([_harmless(_words(cell)) for cell in cells.values()])
 
 
 def _result(one: Doubtful) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ops.bench.random_weights import SHAPES, read_shape
+from photocall import cli
 from photocall_engine import verify
 from photocall_engine.torch_runner import TorchRunner
 from tests.engine.checkpoints import DENSE, ETYPE, MERGER, UNIFIED, VISION, make_checkpoint
@@ -37,6 +38,35 @@ def test_the_command_passes_on_a_checkpoint_that_fits(dense: Path) -> None:
     assert "text of 64 tokens, window 24: max abs difference" in done.stdout
     assert "three pictures between text: max abs difference" in done.stdout
     assert lines[-1] == "4 of 4 samples agree within 0.0001"
+
+
+def test_the_command_passes_json_on(dense: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine room prints it, in a process of its own."""
+    asked: list[list[str]] = []
+
+    def run(command: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert cli.main(["verify", str(dense), "--tolerance", "1", "--json"]) == 1
+    assert asked == [[sys.executable, "-m", "photocall_engine.verify", str(dense), "--tolerance", "1", "--json"]]
+
+
+def test_verdicts_as_json(dense: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = [verify.Verdict("x", 0.5, 2.0, 3, 3), verify.Verdict("y", float("nan"), 1.0, 0, 1)]
+    monkeypatch.setattr(verify, "verify", lambda directory: verdicts)
+    assert verify.main([str(dense), "--tolerance", "1", "--json"]) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    found = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert (found["checkpoint"], found["tolerance"], found["ok"]) == (str(dense), 1.0, False)
+    assert found["samples"] == [
+        {"sample": "x", "difference": 0.5, "spread": 2.0, "agreed": 3, "rows": 3, "ok": True},
+        {"sample": "y", "difference": None, "spread": 1.0, "agreed": 0, "rows": 1, "ok": False},
+    ]
+    monkeypatch.setattr(verify, "verify", lambda directory: verdicts[:1])
+    assert verify.main([str(dense), "--tolerance", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -102,6 +102,7 @@ def test_the_command_keeps_it_and_prints_its_id(
         for temperature in range(2, 101):
             client.calibrations.keep({"types": {"noul": {"temperature": temperature}}})
     assert said(capsys, file, "--store") == (0, out, err), "it is there already"
+    assert json.loads(said(capsys, file, "--store", "--json")[1]) == {"id": kept["id"]}
     file.write_text("\n".join(map(json.dumps, labels(100))))
     status, out, err = said(capsys, file, "--store")
     assert (status, out) == (2, "")
@@ -111,3 +112,5 @@ def test_the_command_keeps_it_and_prints_its_id(
     status, out, err = said(capsys, file, "--store")
     assert (status, out) == (1, "")
     assert "nothing to keep" in err
+    status, out, _ = said(capsys, file, "--store", "--json")
+    assert (status, json.loads(out)) == (1, {"id": None})

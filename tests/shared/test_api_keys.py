@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import stat
@@ -160,8 +161,9 @@ def test_the_command(command: Callable[..., tuple[int, str, str]], tmp_path: Pat
         ["root", "ask,batch,admin", "-", "?"],
         ["bob", "ask,batch", "rate=10/s,burst=20,concurrency=32", "?"],
     ]
-    assert command("revoke", "ann")[0] == 0
-    assert command("revoke", "ann")[0] == 2
+    status, told, _ = command("revoke", "ann", "--json")
+    assert (status, json.loads(told)) == (0, {"id": "ann", "revoked": True})
+    assert command("revoke", "ann", "--json")[:2] == (2, "")
     for bad in (["--rate", "fast"], ["--scope", "root"], ["--burst", "3"], ["--concurrency", "0"]):
         status, _, errors = command("create", "eve", *bad)
         assert status == 2

@@ -200,6 +200,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert set(json.loads(said.out)["questions"]) == {"ok", "kind"}
     assert "ece" in said.err
     assert (tmp_path / "shown" / "0.svg").read_text().startswith("<svg")
+    assert main(["calibrate", str(file), "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == json.loads(said.out)
     file.write_text(json.dumps(labels()[0]))
     assert main(["calibrate", str(file)]) == 2
     assert "at least 50" in capsys.readouterr().err

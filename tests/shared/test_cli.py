@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import subprocess
 import sys
+import threading
 from argparse import Namespace
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
-from photocall.cli import errors, main
+from photocall.cli import errors, main, up
 from photocall.cli.asked import questions_of, state_of, words_of
 from photocall.cli.commands import COMMANDS, Command
+from photocall.cli.completion import places
 from photocall.cli.errors import Unable
 from photocall.cli.output import Progress, moment, print_table
 from photocall.cli.parser import parser
@@ -50,6 +56,46 @@ def test_every_command_has_its_arguments_and_its_run() -> None:
         with pytest.raises(SystemExit) as left:
             whole.parse_args([command.name, "--help"])
         assert left.value.code == 0
+
+
+def test_whatever_prints_results_prints_them_as_json_too() -> None:
+    """`completion` prints a script: that is its result."""
+    without = [
+        place.words for place in places() if place.words and not place.commands and "--json" not in place.options
+    ]
+    assert [words for words in without if words != ("completion",)] == []
+
+
+@contextlib.contextmanager
+def gateway(statuses: list[int]) -> Iterator[str]:
+    """A server whose `/readyz` answers with these, one after the other."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(statuses.pop(0))
+            self.end_headers()
+
+        def log_message(self, *words: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_up_says_where_once_it_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    with gateway([503, 200, 200]) as address:
+        up._announce(address, threading.Event(), as_json=True)
+        [line] = capsys.readouterr().out.splitlines()
+        told = json.loads(line)
+        assert told == {"address": address, "ready_after_s": told["ready_after_s"]}
+        assert told["ready_after_s"] >= up.READY_POLL_S, "it was not ready at first"
+        up._announce(address, threading.Event(), as_json=False)
+        assert capsys.readouterr().out.startswith(f"photocall is ready at {address} after 0.")
 
 
 MISTAKES = {

@@ -40,7 +40,7 @@ def test_bash_completes(script: Path) -> None:
     assert completed(script, "batch", "run", "-i", "x", "--en") == {"--endpoint"}
     assert completed(script, "batch", "run", "--endpoint", "/v1/s") == {"/v1/systemone"}
     assert completed(script, "jobs", "ls", "--status", "q") == {"queued"}
-    assert completed(script, "keys", "revoke", "--") == {"--help"}
+    assert completed(script, "keys", "revoke", "--") == {"--help", "--json"}
     assert completed(script, "completion", "f") == {"fish"}
     assert completed(script, "ask", "batch", "--toge") == {"--together"}, "a picture may have a command's name"
 

@@ -125,6 +125,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert len(json.loads(capsys.readouterr().out)) == 8
     assert main(["review", str(results), "--format", "csv", "--below", "0.15"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 4
+    assert main(["review", str(results), "--json", "--below", "0.15"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [list(one) for one in found] == [list(COLUMNS)] * 3
+    [unsure] = [one for one in found if one["question"] == "unsure"]
+    assert (unsure["answer"], unsure["options"], unsure["confidence"]) == ("=b", ["a", "=b"], 0.1)
     assert main(["review", "--config"]) == 0
     assert capsys.readouterr().out == CONFIG
     results.write_text('{"answers": {}}')

@@ -193,7 +193,7 @@ def service(failpoint: str = "", stopped_by: signal.Signals = signal.SIGTERM, **
         log = Path(directory) / "log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "photocall.cli", "up"], env=environ, stdout=out, stderr=out
+                [sys.executable, "-m", "photocall.cli", "up", "--json"], env=environ, stdout=out, stderr=out
             )
         running = Service(stack.address, data, environ | {"PHOTOCALL_REDIS_URL": stack.redis_url}, process, log)
         try:

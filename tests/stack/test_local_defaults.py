@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from photocall.redis_server import MAX_SOCKET_PATH
-from tests.stack.local_service import MARKS, Service, pid_of, service
+from tests.stack.local_service import MARKS, Service, pid_of, service, wait_for
 
 ASK = {"state": "x", "questions": {"q": {"type": "noul", "instructions": "?"}}}
 LISTEN = "0A"
@@ -48,6 +49,14 @@ def test_only_the_gateway_listens_and_only_on_loopback(running: Service) -> None
     port = urlsplit(running.address).port
     heard = {name: listening(pid_of(running, name)) for name in MARKS}
     assert heard == {"redis": set(), "prep-1": set(), "engine": set(), "gateway": {("127.0.0.1", port)}}
+
+
+def test_it_says_where_it_is_on_a_line_of_its_own(running: Service) -> None:
+    def told() -> list[str]:
+        return [line for line in running.log.read_text().splitlines() if line.startswith('{"address"')]
+
+    [line] = wait_for(told, 30, "the address to be printed", running)
+    assert json.loads(line)["address"] == running.address
 
 
 def test_redis_and_the_key_are_this_user_s_alone(running: Service) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from photocall.calibration_object import calibration_object
 from photocall.cli.errors import FAILED, Unable
+from photocall.cli.output import add_json, print_json
 from photocall.cli.parser import warn
 
 
@@ -22,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", action="store_true", help="keep it on the server of PHOTOCALL_URL, and print its id instead"
     )
+    add_json(parser, "the calibration on one line; with --store an object that has its id, null where it is not kept")
 
 
 def run_calibrate(options: argparse.Namespace) -> int:
@@ -41,12 +43,19 @@ def run_calibrate(options: argparse.Namespace) -> int:
     for name, why in found["refused"].items():
         warn(f"{name}: {why}")
     if not options.store:
-        sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+        if options.json:
+            print_json(found)
+        else:
+            sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         return 0
-    if found["id"] is None:
+    kept = None if found["id"] is None else _kept(found)
+    if options.json:
+        print_json({"id": kept})
+    elif kept is not None:
+        print(kept)
+    if kept is None:
         warn("no correction helps: there is nothing to keep")
         return FAILED
-    print(_kept(found))
     return 0
 
 

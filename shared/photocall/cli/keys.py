@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="print ids, scopes, limits, and when each was last used")
     revoke = actions.add_parser("revoke", help="remove a key")
     revoke.add_argument("id", metavar="ID", help="whose")
-    for action in (create, listing):
+    for action in (create, listing, revoke):
         add_json(action)
 
 
@@ -66,6 +66,8 @@ def run_keys(options: argparse.Namespace) -> int:
                 print(key)
         elif options.action == "revoke":
             file.revoke(options.id)
+            if options.json:
+                print_json({"id": options.id, "revoked": True})
         else:
             _list(file.read(), settings, options.json)
     except (KeyFileError, BadLimit) as error:

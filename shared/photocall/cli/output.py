@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser
+from argparse import _ActionsContainer
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
@@ -13,7 +13,7 @@ from typing import Any, Self
 _CLEAR = "\r\x1b[K"
 
 
-def add_json(parser: ArgumentParser, what: str = "one JSON object a line, instead of a table") -> None:
+def add_json(parser: _ActionsContainer, what: str = "one JSON object a line, instead of a table") -> None:
     """`--json`."""
     parser.add_argument("--json", action="store_true", help=what)
 

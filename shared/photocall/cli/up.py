@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from argparse import ArgumentParser, Namespace
 
+from photocall.cli.output import add_json, print_json
 from photocall.local import LocalStack
 from photocall.logs import set_up
 from photocall.supervisor import Supervisor
@@ -22,6 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """What may stand behind `photocall up`."""
     parser.add_argument("--port", type=int, metavar="N", help="of the gateway; 0 takes a free one (PHOTOCALL_PORT)")
     parser.add_argument("--data", metavar="DIR", help="state directory (PHOTOCALL_DATA)")
+    add_json(parser, "one JSON object once it is ready, instead of words; logs go to standard error as ever")
 
 
 def run_up(options: Namespace) -> int:
@@ -35,13 +37,13 @@ def run_up(options: Namespace) -> int:
     with stack.held():
         stack.check()
         set_up("up")
-        return _keep(stack)
+        return _keep(stack, options.json)
 
 
-def _keep(stack: LocalStack) -> int:
+def _keep(stack: LocalStack, as_json: bool) -> int:
     supervisor = Supervisor(stack.specs)
     stopped = threading.Event()
-    threading.Thread(target=_announce, args=(stack.address, stopped), daemon=True).start()
+    threading.Thread(target=_announce, args=(stack.address, stopped, as_json), daemon=True).start()
     try:
         supervisor.start()
         return supervisor.run()
@@ -50,14 +52,18 @@ def _keep(stack: LocalStack) -> int:
         supervisor.stop()
 
 
-def _announce(address: str, stopped: threading.Event) -> None:
-    """Print the address once everything is ready."""
+def _announce(address: str, stopped: threading.Event, as_json: bool) -> None:
+    """Say where, once everything is ready; nothing when it is stopped before."""
     began = time.monotonic()
     while not ready(address):
         if stopped.wait(READY_POLL_S):
             return
-    print(f"photocall is ready at {address} after {time.monotonic() - began:.1f} s", flush=True)
-    print(CURL.format(address=address), flush=True)
+    after_s = round(time.monotonic() - began, 1)
+    if as_json:
+        print_json({"address": address, "ready_after_s": after_s})
+    else:
+        print(f"photocall is ready at {address} after {after_s} s", flush=True)
+        print(CURL.format(address=address), flush=True)
 
 
 def ready(address: str) -> bool:
