@@ -3,8 +3,9 @@
 A real worker on a Redis of its own prepares pictures that were never seen. Counted is the CPU time of the worker alone:
 work beside it disturbs that through shared caches only, and the figures say how busy the machine was. The queue's share
 is all that the worker spends outside `Preparer.prepare`: RQ, and the worker's own loop. An entry that comes alone is
-timed by the clock, from before its enqueue until it is gone. Exits 0 when a worker spends at most a tenth on entries of
-one picture, and an entry alone takes at most 3 ms in the median. `--write` keeps the figures.
+timed by the clock twice: from before its enqueue until its work begins, which its caller waits for, and until it is
+gone, which nobody does. Exits 0 when a worker spends at most a tenth on entries of one picture, and an entry's work
+begins within 3 ms in the median. `--write` keeps the figures.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from photocall_prep.worker import PrepWorker
 KEY = "bench-signing-key"
 MOST_MS, MOST_SHARE = 3.0, 0.10
 LOOK_S = 0.0002  # one that asks without a pause takes the cores from the worker and the server that it times
+BEGUN, GONE = "its work begins", "it is gone"
 WARM_UP = 16  # jobs before the clock starts: imports, scripts, registration
 
 
@@ -84,10 +86,11 @@ def main() -> int:
             f"{each.ms_per_picture:6.2f} ms CPU a picture, {100 * each.share:4.1f} % of it the queue"
         )
     alone = overhead(options.entries)
-    shown = ", ".join(f"{name} {ms:.1f}" for name, ms in alone.items())
-    print(f"an entry alone, enqueued to gone: {shown} ms by the clock (wanted p50 {MOST_MS})")
+    for name, ms in alone.items():
+        shown = ", ".join(f"{which} {value:.1f}" for which, value in ms.items())
+        print(f"an entry alone, from its enqueue until {name}: {shown} ms")
     single = [each.share for each in results if each.jobs_per_entry == 1]
-    held = max(single) <= MOST_SHARE and alone["p50"] <= MOST_MS
+    held = max(single) <= MOST_SHARE and alone[BEGUN]["p50"] <= MOST_MS
     if options.write:
         medians = [asdict(each) for each in results]
         record.write(
@@ -95,7 +98,8 @@ def main() -> int:
         )
     print(
         f"queue-share {'held' if held else 'FAILED'}: at most {100 * max(single):.1f} % of a worker's CPU (wanted "
-        f"{100 * MOST_SHARE:.0f}), p50 {alone['p50']:.1f} ms (wanted {MOST_MS}); load before {load_before:.1f}"
+        f"{100 * MOST_SHARE:.0f}), begun after {alone[BEGUN]['p50']:.1f} ms (wanted {MOST_MS}); "
+        f"load before {load_before:.1f}"
     )
     return 0 if held else 1
 
@@ -131,18 +135,28 @@ def measure(name: str, files: list[bytes], jobs_per_entry: int) -> Share:
     return Share(name, jobs_per_entry, 1e3 * total / len(inside), 1 - sum(inside) / total)
 
 
-def overhead(entries: int) -> dict[str, float]:
-    """Milliseconds from an enqueue until the entry is run and gone, of entries that prepare nothing, one at a time."""
+def overhead(entries: int) -> dict[str, dict[str, float]]:
+    """Milliseconds from an enqueue until the work begins, and until the entry is gone: p50, p90 and max of both.
+
+    The entries prepare nothing, and come one at a time.
+    """
     with RedisServer.start_temporary() as server, connect(server.url) as client:
         worker = PrepWorker(client, PrepQueues(client, Wire(KEY.encode(), "bench")))
-        PREPARER.set(cast(Any, _Idle()))
+        idle = _Idle()
+        PREPARER.set(cast(Any, idle))
         receiving, sending = get_context("spawn").Pipe(duplex=False)
         feeder = get_context("spawn").Process(target=_feed, args=(server.url, entries, sending))
         feeder.start()
         threading.Thread(target=_stop_after, args=(feeder, worker)).start()
         worker.serve()
-        times = sorted(receiving.recv()[WARM_UP:])
-    return {"p50": times[len(times) // 2], "p90": times[int(0.9 * len(times))], "max": times[-1]}
+        enqueued, gone = receiving.recv()
+    ends = {BEGUN: idle.begun_at, GONE: gone}  # the clock of all processes of a machine is one
+    return {name: _spread([1e3 * (b - a) for a, b in zip(enqueued, at, strict=True)]) for name, at in ends.items()}
+
+
+def _spread(times: list[float]) -> dict[str, float]:
+    ordered = sorted(times[WARM_UP:])
+    return {"p50": ordered[len(ordered) // 2], "p90": ordered[int(0.9 * len(ordered))], "max": ordered[-1]}
 
 
 def _stop_after(feeder: BaseProcess, worker: PrepWorker) -> None:
@@ -151,21 +165,27 @@ def _stop_after(feeder: BaseProcess, worker: PrepWorker) -> None:
 
 
 class _Idle:
+    def __init__(self) -> None:
+        self.begun_at: list[float] = []
+
     def prepare(self, job_id: str) -> None:
         """Nothing: what is left is the queue."""
+        self.begun_at.append(time.perf_counter())
 
 
 def _feed(url: str, entries: int, times: Connection) -> None:
+    enqueued: list[float] = []
+    gone: list[float] = []
     with connect(url) as client:
-        queues, found = PrepQueues(client, Wire(KEY.encode(), "bench")), []
+        queues = PrepQueues(client, Wire(KEY.encode(), "bench"))
         for number in range(entries + WARM_UP):
-            began = time.perf_counter()
+            enqueued.append(time.perf_counter())
             entry = queues.enqueue(f"job_{number}", 1, "interactive")
             while client.exists(PrepareJob.key_for(entry)):
                 time.sleep(LOOK_S)
-            found.append(1e3 * (time.perf_counter() - began))
+            gone.append(time.perf_counter())
             time.sleep(0.01)  # the worker waits again, as for a caller who comes alone
-    times.send(found)
+    times.send((enqueued, gone))
 
 
 def _small(seed: int) -> bytes:

@@ -116,10 +116,8 @@ class Entries:
     def _read(self, lane: int, entry_id: str, found: dict[bytes, bytes]) -> Entry | None:
         """The job of an entry; None for one that may not or cannot be run."""
         try:
-            if not found:
-                raise NoSuchJobError(f"nothing is stored of it: {entry_id}")
             job = PrepareJob(entry_id, connection=self._redis, serializer=self._queues[lane - 1].serializer)
-            job.restore(found)
+            job.restore_work(found)
             _ = job.func  # verifies and decodes: refused here, before anything is run
             if job.func_name != PREPARE_JOB:
                 self._redis.persist(job.key)  # what may run out while it waits must not while it runs

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import redis
 from rq import Callback, Queue, SimpleWorker
+from rq.exceptions import NoSuchJobError
 from rq.timeouts import TimerDeathPenalty
 
 from photocall import keys, queueing
@@ -105,6 +107,42 @@ def test_callbacks_and_webhooks_in_the_hash_are_ignored(
     job = PrepareJob.fetch("prep-j1-1", connection=redis_client, serializer=queues.serializer)
     assert (job.success_callback, job.failure_callback, job.stopped_callback, job.webhooks) == (None, None, None, [])
     work(redis_client, queues)  # would end this process
+
+
+def test_of_a_hash_only_the_work_is_read(redis_client: redis.Redis, queues: PrepQueues) -> None:
+    """A worker of ours takes an entry as it may lie there, and refuses one that inflates to more than ours can."""
+    queues.enqueue("j1", 1, "interactive")
+    hashed = cast("dict[bytes, bytes]", redis_client.hgetall("rq:job:prep-j1-1"))
+    job = PrepareJob("prep-j1-1", connection=redis_client, serializer=queues.serializer)
+    job.restore_work({b"data": hashed[b"data"], b"created_at": b"never", b"success_callback_name": b"os.abort"})
+    assert (job.func_name, job.args, job.success_callback) == (keys.PREPARE_JOB, ("j1", 1), None)
+    for wrong in (b"plain", b"\0", hashed[b"data"][:20]):
+        job.restore_work({b"data": wrong})
+        with pytest.raises(BadSignature):
+            _ = job.func
+    with pytest.raises(MalformedMessage):
+        job.restore_work({b"data": zlib.compress(bytes(queueing.MAX_DATA_BYTES + 1))})
+    with pytest.raises(NoSuchJobError):
+        job.restore_work({})
+
+
+def test_an_entry_aside_is_enqueued_once_and_forgotten(redis_client: redis.Redis, queues: PrepQueues) -> None:
+    for _ in range(2):
+        queues.enqueue_aside(keys.FORGET_JOB, "a" * 64)
+    assert queues.waiting()["interactive"] == 1
+    (entry_id,) = (raw.decode() for raw in cast("list[bytes]", redis_client.lrange("rq:queue:prep", 0, -1)))
+    assert 0 < redis_client.ttl(f"rq:job:{entry_id}") <= queueing.ASIDE_TTL_S
+    assert [queue.name for queue in Queue.all(redis_client)] == ["prep"], "RQ's own tools see the queue"
+
+
+def test_a_full_redis_enqueues_nothing(redis_client: redis.Redis, queues: PrepQueues) -> None:
+    redis_client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            queues.enqueue("j1", 1, "interactive")
+    finally:
+        redis_client.config_set("maxmemory", 0)
+    assert not redis_client.exists("rq:job:prep-j1-1", "rq:queue:prep", "rq:queues")
 
 
 def test_func_of_another_name(redis_client: redis.Redis, queues: PrepQueues) -> None:
