@@ -17,7 +17,7 @@ import redis
 from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.job import Job, JobStatus
-from rq.utils import import_attribute, now
+from rq.utils import import_attribute, now, utcformat
 
 from photocall import keys
 from photocall.errors import BadSignature, MalformedMessage, RefusedFunction, UnknownVersion
@@ -86,8 +86,9 @@ class OwnJob(Job):
             self.data = inflate.decompress(packed, MAX_DATA_BYTES)
         except zlib.error:
             self.data = packed  # as RQ has it; whatever it is, its signature is checked
-        if inflate.unconsumed_tail:
-            raise MalformedMessage(f"an entry of more than {MAX_DATA_BYTES} bytes")
+        else:
+            if inflate.unconsumed_tail:
+                raise MalformedMessage(f"an entry of more than {MAX_DATA_BYTES} bytes")
 
     @property
     def func(self) -> Callable[..., Any]:
@@ -176,6 +177,7 @@ class PrepQueues:
             lane: Queue(name, connection=client, serializer=self.serializer, job_class=PrepareJob)
             for lane, name in keys.PREP_QUEUE.items()
         }
+        self._forms: dict[tuple[keys.Lane, int], dict[str, Any]] = {}
 
     def queue(self, lane: keys.Lane) -> Queue:
         """The RQ queue of a lane."""
@@ -204,30 +206,31 @@ class PrepQueues:
 
         With `waits_s` the entry is forgotten when it waited so long, and is left as it is when it waits already.
         """
-        queue = self._queues[lane]
-        job = PrepareJob.create(
-            function,
-            args,
-            connection=self._redis,
-            serializer=self.serializer,
-            id=entry_id,
-            origin=queue.name,
-            description=entry_id,
-            status=JobStatus.QUEUED,
-            timeout=JOB_TIMEOUT_S,
-            result_ttl=RESULT_TTL_S,
-            failure_ttl=failure_ttl_s,
-        )
-        job.enqueued_at = now()
-        hashed = {
-            "status": JobStatus.QUEUED.value,
-            **{name: value for name, value in job.to_dict().items() if value != ""},
-        }
-        flat = [each for pair in hashed.items() for each in pair]
-        call = Call(
-            "put_entry", (queue.key, job.key, Queue.redis_queues_keys), (entry_id, waits_s, *flat), bool, job=False
-        )
-        run(self._redis, call)
+        queue, at = self._queues[lane], utcformat(now())
+        data = zlib.compress(self.serializer.dumps((function, None, args, {})))
+        own = {"data": data, "description": entry_id, "created_at": at, "enqueued_at": at}
+        hashed = self._form(lane, failure_ttl_s) | own
+        own_keys = (queue.key, PrepareJob.key_for(entry_id), Queue.redis_queues_keys)
+        flat = (each for pair in hashed.items() for each in pair)
+        run(self._redis, Call("put_entry", own_keys, (entry_id, waits_s, *flat), bool, job=False))
+
+    def _form(self, lane: keys.Lane, failure_ttl_s: int) -> dict[str, Any]:
+        """What all entries of a kind have in their hashes, as RQ writes it."""
+        form = self._forms.get((lane, failure_ttl_s))
+        if form is None:
+            job = PrepareJob.create(
+                keys.PREPARE_JOB,
+                connection=self._redis,
+                serializer=self.serializer,
+                origin=self._queues[lane].name,
+                timeout=JOB_TIMEOUT_S,
+                result_ttl=RESULT_TTL_S,
+                failure_ttl=failure_ttl_s,
+            )
+            form = {name: value for name, value in job.to_dict().items() if value != ""}
+            form["status"] = JobStatus.QUEUED.value
+            self._forms[lane, failure_ttl_s] = form
+        return form
 
     def waiting(self) -> dict[keys.Lane, int]:
         """Entries on each queue."""
