@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from photocall.errors import CodedError
+from photocall.names import SHOWN_CHARS, check_name
 from photocall.questions import InvalidField, Json
 from photocall_gateway.pictures import Picture, from_base64, from_url, picture, stored
 from photocall_gateway.viewing import view_of
 
-MAX_ASSETS = 64  # keys; each is looked for at every place of the text
 MAX_KEY_CHARS = 256
+MAX_ASSETS = 64  # keys; each is looked for at every place of the text
 
 
 def read_assets(entries: Json, parts: dict[str, bytes], max_bytes: int, *, name_parts: bool) -> dict[str, Picture]:
@@ -30,14 +31,13 @@ def read_assets(entries: Json, parts: dict[str, bytes], max_bytes: int, *, name_
     found: dict[str, Picture] = {}
     claimed: dict[str, str] = {}
     for key, entry in entries.items():
-        if not 1 <= len(key) <= MAX_KEY_CHARS:
-            msg = f"An asset key has 1 to {MAX_KEY_CHARS} characters"
-            raise InvalidField(("assets", key[:MAX_KEY_CHARS]), msg, "key_length")
+        check_name(key, ("assets", key[:SHOWN_CHARS]), 1, MAX_KEY_CHARS)
         sent = _asset(key, entry, parts, claimed, max_bytes)
         found[key] = replace(sent, view=view_of(entry, ("assets", key)))
     for name in parts.keys() - claimed.keys():
         if not name_parts or name in found:
-            raise CodedError("malformed", f"Part {name[:80]!r} belongs to no asset")
+            raise CodedError("malformed", f"Part {name[:SHOWN_CHARS]!r} belongs to no asset")
+        check_name(name, ("assets", name[:SHOWN_CHARS]), 1, MAX_KEY_CHARS)
     return found | {name: _sent(name, data, max_bytes) for name, data in parts.items() if name not in claimed}
 
 

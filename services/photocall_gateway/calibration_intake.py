@@ -12,7 +12,7 @@ from photocall.calibration_object import calibration_object
 from photocall.calibration_reports import parse_reports, report_diagram
 from photocall.calibrations import By, StoredCalibration
 from photocall.invalid import InvalidField, Json
-from photocall.recalibration import Recalibration, parse_recalibration
+from photocall.recalibration import Recalibration, parse_recalibration, sent_calibration
 from photocall_gateway.openapi_calibrations import MAX_LABELS
 from photocall_gateway.parsing import metadata_of
 
@@ -48,7 +48,7 @@ def read_calibration(raw: Mapping[str, Json]) -> NewCalibration:
         own = Recalibration() if found["id"] is None else parse_recalibration(found)
         refused = found["refused"]
     else:
-        own, refused = parse_recalibration(given), {}
+        own, refused = sent_calibration(given), {}
         found = dict(given) if isinstance(given, Mapping) else {}
         by = "type" if own is not None and own.types else "question"
     assert own is not None, "neither is null"

@@ -11,6 +11,7 @@ from typing import Any
 
 from photocall.asks import Ask
 from photocall.errors import CodedError
+from photocall.names import check_name
 from photocall.questions import Choice, InvalidField, Json, Loc, Noul, Option, Question, Score
 from photocall_gateway.body import Body, Limits, open_body
 from photocall_gateway.parsing import ParsedRequest, calibrated, check_length, checked, model_name, provenance_of
@@ -130,8 +131,8 @@ def _question(index: int, raw: Json, gathered: Gathered) -> tuple[Question, dict
         raise InvalidField(loc, "Expected an object with a type", "dict_type")
     kind = _required(raw, "type", loc)
     name = raw.get("name")
-    if name is not None and len(_text(name, (*loc, "name"))) > MAX_NAME_CHARS:
-        raise InvalidField((*loc, "name"), f"A name has at most {MAX_NAME_CHARS} characters", "too_long")
+    if name is not None:
+        check_name(_text(name, (*loc, "name")), (*loc, "name"), most=MAX_NAME_CHARS)
     view: dict[str, Any] = {"type": kind, "name": name}
     asked: Json = None
     if kind == "predicate" or raw.get("instructions") is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from photocall import calibration_reports, recalibration
 from photocall.calibrating import BINS
-from photocall_gateway.openapi_parts import Schema, obj, ref
+from photocall_gateway.openapi_parts import NAME, Schema, obj, ref
 
 MAX_LABELS = 2000  # of one call: what a gateway can fit in a second or two
 
@@ -15,7 +15,7 @@ _WORDS: Schema = {
     "maxProperties": 16,
     "additionalProperties": {"type": "string", "maxLength": 512},
 }
-_CORRECTIONS: Schema = {"type": "object", "additionalProperties": ref("Correction")}
+_CORRECTIONS: Schema = {"type": "object", "propertyNames": NAME, "additionalProperties": ref("Correction")}
 _FIGURES: Schema = obj(
     calibration_reports.FIGURES, **{name: {"type": "number", "minimum": 0} for name in calibration_reports.FIGURES}
 )
@@ -31,15 +31,15 @@ _TYPES: Schema = {
     "additionalProperties": False,
 }
 
-_NAME: Schema = {**_TEXT, "minLength": 1, "maxLength": recalibration.MAX_ID_CHARS}
+_ID: Schema = {**_TEXT, "minLength": 1, "maxLength": recalibration.MAX_ID_CHARS}
 _FITTED_FOR: Schema = {
-    **obj(("model_sha256", "prompt_version"), model_sha256=_NAME, prompt_version=_NAME),
+    **obj(("model_sha256", "prompt_version"), model_sha256=_ID, prompt_version=_ID),
     "type": ["object", "null"],
 }
 
 OWN: Schema = {
     "oneOf": [
-        {**_TEXT, "minLength": 1, "maxLength": recalibration.MAX_ID_CHARS, "description": "The id of a stored one."},
+        {**_ID, "description": "The id of a stored one."},
         ref("OwnCalibration"),
         {"type": "null"},
     ],
@@ -60,7 +60,7 @@ SCHEMAS: dict[str, Schema] = {
             "maxItems": MAX_LABELS,
             "items": obj(
                 ("question", "answer", "label"),
-                question=_TEXT,
+                question=NAME,
                 answer={"type": "object", "description": "As it was answered."},
                 label={"type": ["string", "boolean", "integer"], "description": "What is right."},
                 provenance={**_FITTED_FOR, "description": "That stood beside the answers: of all labels, or of none."},

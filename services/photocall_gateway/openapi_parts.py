@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from photocall import names
+
 Schema = dict[str, Any]
+NAME: Schema = {"type": "string", "maxLength": names.MAX_NAME_CHARS}
 PROVENANCE: Schema = {
     "type": ["boolean", "null"],
     "default": False,

@@ -20,9 +20,9 @@ from photocall.questions import (
 )
 from photocall.views import AUTO
 from photocall.webhooks import JOB_EVENTS
-from photocall_gateway.assets import MAX_ASSETS
+from photocall_gateway.assets import MAX_ASSETS, MAX_KEY_CHARS
 from photocall_gateway.openapi_calibrations import OWN
-from photocall_gateway.openapi_parts import PROVENANCE, Schema, content, obj, ref
+from photocall_gateway.openapi_parts import NAME, PROVENANCE, Schema, content, obj, ref
 from photocall_gateway.openapi_views import VIEW_FIELDS
 from photocall_gateway.typed_schemas import schema_of
 
@@ -100,11 +100,17 @@ _REQUEST_FIELDS: dict[str, Schema] = {
     "state": {"type": ["string", "object", "array"], "description": _STATE},
     "questions": {
         "type": "object",
+        "propertyNames": NAME,
         "additionalProperties": ref("Question"),
         "minProperties": 1,
         "maxProperties": MAX_QUESTIONS,
     },
-    "assets": {"type": ["object", "null"], "additionalProperties": ref("Asset"), "minProperties": 1},
+    "assets": {
+        "type": ["object", "null"],
+        "propertyNames": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS},
+        "additionalProperties": ref("Asset"),
+        "minProperties": 1,
+    },
     "images": _listed("[image N]"),
     "media": _listed("<image:N>"),
     "calibration": OWN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from photocall.errors import JobGone, UnknownJob
+from photocall.names import could_be_id
 from photocall_gateway.caller import Caller
 from photocall_gateway.job_views import JobView
 from photocall_gateway.services import Services
@@ -12,6 +13,8 @@ from photocall_gateway.services import Services
 
 async def seen_view(s: Services, job_id: str, caller: Caller) -> tuple[JobView, bytes]:
     """A job that the caller sees, as it is now, and its place in the queue. Raises UnknownJob; JobGone if it saw it."""
+    if not could_be_id(job_id):
+        raise UnknownJob(job_id)
     try:
         found = await s.views.look_with_queue(job_id)
     except JobGone as gone:

@@ -87,7 +87,9 @@ class SchemaText:
         if "items" in schema:
             return f"{text} of ({self.line(schema['items'])})"
         if isinstance(schema.get("additionalProperties"), Mapping):
-            return f"{text} with any names, of ({self.line(schema['additionalProperties']) or 'anything'})"
+            named = self.line(schema.get("propertyNames", {}))
+            names = f"names ({named})" if named else "any names"
+            return f"{text} with {names}, of ({self.line(schema['additionalProperties']) or 'anything'})"
         if schema.get("properties"):
             inner = "; ".join(f"{markup.code(name)}: {self.line(of)}" for name, of in schema["properties"].items())
             return f"{text} ({inner})"

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from photocall.errors import UnknownSession
 from photocall.jobs import Accepted
+from photocall.names import could_be_id
 from photocall.sessions import SessionRecord
 from photocall_gateway.body import Body, Limits
 from photocall_gateway.dispatch import TurnOf
@@ -107,6 +108,8 @@ async def take_in(
 
 async def own_session(s: Services, session_id: str, caller: str) -> SessionRecord:
     """Another caller's session is as unknown as none. Raises UnknownSession."""
+    if not could_be_id(session_id):
+        raise UnknownSession(session_id)
     session = await s.sessions.get(session_id)
     if session.owner != caller:
         raise UnknownSession(session_id)

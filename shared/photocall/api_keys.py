@@ -25,6 +25,7 @@ USUAL_SCOPES = ("ask", "batch")
 NO_LIMITS = KeyLimits()
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+ID_FORM = "letters, digits and . _ @ -, 64 at most"
 _LINE = re.compile(r"(?P<id>.+?):(?P<digest>[0-9a-fA-F]{64})(?::(?P<scopes>[a-z,]*))?(?::(?P<limits>[a-z0-9=/,]+))?")
 
 
@@ -55,7 +56,7 @@ class KeyFile:
     def create(self, owner: str, scopes: Collection[str] = USUAL_SCOPES, limits: KeyLimits = NO_LIMITS) -> str:
         """Make a key and give it: this is the only time that it can be seen. Raises KeyFileError."""
         if not _ID.fullmatch(owner):
-            raise KeyFileError(f"{owner!r} cannot be an id: letters, digits and . _ @ -, 64 at most")
+            raise KeyFileError(f"{owner!r} cannot be an id: {ID_FORM}")
         if not scopes or not set(scopes) <= set(SCOPES):
             raise KeyFileError(f"scopes are {', '.join(SCOPES)}")
         made = "pc_" + secrets.token_urlsafe(32)
@@ -135,6 +136,8 @@ def _parsed(line: str, number: int) -> ApiKey | None:
     scopes = frozenset((found["scopes"] or ",".join(USUAL_SCOPES)).split(",")) if found else frozenset()
     if found is None or not scopes <= set(SCOPES):
         raise KeyFileError(f"`id:sha256`, `id:sha256:scopes` or `id:sha256:scopes:limits` in line {number}")
+    if not _ID.fullmatch(found["id"]):
+        raise KeyFileError(f"an id of {ID_FORM}, in line {number}")
     try:
         limits = KeyLimits.parse(found["limits"] or "")
     except BadLimit as error:

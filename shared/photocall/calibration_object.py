@@ -14,6 +14,7 @@ from typing import Any, Literal
 from photocall.calibrating import Fit, Labelled, TooLittle, fit
 from photocall.calibration_reports import report_diagram, report_of
 from photocall.invalid import InvalidField, Loc
+from photocall.names import check_name
 from photocall.recalibration import TYPES, FittedFor, Recalibration, parse_fitted_for
 
 
@@ -61,6 +62,7 @@ def _labelled(raw: Any, loc: Loc) -> tuple[str, str, Labelled]:
     name, answer, label = raw.get("question"), raw.get("answer"), raw.get("label")
     if not isinstance(name, str):
         raise InvalidField((*loc, "question"), "Expected the question's name", "string_type")
+    check_name(name, (*loc, "question"))
     kind = answer.get("type") if isinstance(answer, Mapping) else None
     kind = "noul" if kind == "predicate" else kind
     if kind not in TYPES or not isinstance(answer, Mapping):

@@ -9,6 +9,7 @@ from typing import Any
 
 from photocall.calibrating import BINS, Bin, Fit, Report
 from photocall.invalid import InvalidField, Json, Loc
+from photocall.names import SHOWN_CHARS, check_name
 from photocall.recalibration import MAX_QUESTIONS
 from photocall.reliability import diagram
 
@@ -41,7 +42,9 @@ def parse_reports(value: Json, loc: Loc) -> dict[str, dict[str, Any]]:
         raise InvalidField(loc, "Expected an object of reports by name", "dict_type")
     if len(value) > MAX_QUESTIONS:
         raise InvalidField(loc, f"At most {MAX_QUESTIONS}, got {len(value)}", "too_long")
-    return {name: _report(raw, (*loc, name[:80])) for name, raw in value.items()}
+    for name in value:
+        check_name(name, (*loc, name[:SHOWN_CHARS]))
+    return {name: _report(raw, (*loc, name[:SHOWN_CHARS])) for name, raw in value.items()}
 
 
 def _report(raw: Json, loc: Loc) -> dict[str, Any]:

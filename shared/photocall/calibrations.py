@@ -17,7 +17,8 @@ import redis.asyncio
 from photocall import keys
 from photocall.errors import CalibrationsFull, CodedError, StoreFull, UnknownCalibration
 from photocall.images import MEMORY_SHARE
-from photocall.recalibration import MAX_ID_CHARS, Recalibration, parse_recalibration
+from photocall.names import could_be_id
+from photocall.recalibration import Recalibration, parse_recalibration
 from photocall.scripts import Argument, Call, run_async
 from photocall.wire import pack, unpack
 
@@ -82,7 +83,8 @@ class AsyncCalibrations:
 
     async def use(self, owner: str, name: str) -> Recalibration:
         """What a request that names it is answered with; its time to live begins anew. Raises UnknownCalibration."""
-        places = (keys.calibration(owner, name[:MAX_ID_CHARS]), keys.calibrations(owner))
+        _check_id(name)
+        places = (keys.calibration(owner, name), keys.calibrations(owner))
         found = await run_async(self._redis, Call("use_calibration", places, (self._ttl_s,), _raw, job=False))
         if found is None:
             raise UnknownCalibration(name)
@@ -90,9 +92,10 @@ class AsyncCalibrations:
 
     async def get(self, owner: str, name: str) -> StoredCalibration:
         """One with its reports. Raises UnknownCalibration."""
+        _check_id(name)
         (found,) = await self._read(owner, [name], reports=True)
         if found is None:
-            raise UnknownCalibration(name[:MAX_ID_CHARS])
+            raise UnknownCalibration(name)
         return found
 
     async def of_owner(self, owner: str, after: str | None, limit: int) -> list[StoredCalibration]:
@@ -104,7 +107,7 @@ class AsyncCalibrations:
         names = [raw.decode() for raw in listed]
         if after is not None:
             if after not in names:
-                raise UnknownCalibration(after[:MAX_ID_CHARS])
+                raise UnknownCalibration(after)
             names = names[names.index(after) + 1 :]
         found: list[StoredCalibration] = []
         while names and len(found) < limit:  # some of those that are listed may be gone
@@ -115,20 +118,21 @@ class AsyncCalibrations:
 
     async def delete(self, owner: str, name: str) -> None:
         """Forget one; jobs that were accepted with it keep it. Raises UnknownCalibration."""
+        _check_id(name)
         async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.delete(keys.calibration(owner, name[:MAX_ID_CHARS]))
+            pipe.delete(keys.calibration(owner, name))
             pipe.zrem(keys.calibrations(owner), name)
             deleted, _ = await pipe.execute()
         if not deleted:
-            raise UnknownCalibration(name[:MAX_ID_CHARS])
+            raise UnknownCalibration(name)
 
     async def _read(self, owner: str, names: list[str], reports: bool = False) -> list[StoredCalibration | None]:
         """Each as it is stored; None for one that is gone."""
         fields = ["applied", "told", "reports"] if reports else ["applied", "told"]
         async with self._redis.pipeline(transaction=True) as pipe:
             for name in names:
-                pipe.hmget(keys.calibration(owner, name[:MAX_ID_CHARS]), fields)
-                pipe.pttl(keys.calibration(owner, name[:MAX_ID_CHARS]))
+                pipe.hmget(keys.calibration(owner, name), fields)
+                pipe.pttl(keys.calibration(owner, name))
             found = await pipe.execute() if names else []
         each = list(zip(names, found[::2], found[1::2], strict=True))
         return await _aside(lambda: [_stored(name, raw, ttl_ms) for name, raw, ttl_ms in each])
@@ -136,6 +140,11 @@ class AsyncCalibrations:
 
 async def _aside(work: Callable[[], R]) -> R:
     return await asyncio.get_running_loop().run_in_executor(_PARSING, work)
+
+
+def _check_id(name: str) -> None:
+    if not could_be_id(name):
+        raise UnknownCalibration(name)
 
 
 def _packed(stored: StoredCalibration) -> tuple[str, dict[str, bytes]]:

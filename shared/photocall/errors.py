@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from photocall.names import SHOWN_CHARS
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
@@ -134,7 +136,8 @@ class UnknownJob(PhotocallError):
     code = "unknown_job"
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"unknown job {job_id!r}", job_id=job_id)
+        shown = job_id[:SHOWN_CHARS]
+        super().__init__(f"unknown job {shown!r}", job_id=shown)
 
 
 class UnknownSession(PhotocallError):
@@ -143,7 +146,8 @@ class UnknownSession(PhotocallError):
     code = "unknown_session"
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"unknown session {session_id!r}", session_id=session_id)
+        shown = session_id[:SHOWN_CHARS]
+        super().__init__(f"unknown session {shown!r}", session_id=shown)
 
 
 class SessionFull(PhotocallError):
@@ -161,8 +165,9 @@ class UnknownCalibration(PhotocallError):
     code = "unknown_calibration"
 
     def __init__(self, calibration_id: str) -> None:
-        message = f"unknown calibration {calibration_id!r}: never stored with this API key, deleted or expired"
-        super().__init__(message, calibration_id=calibration_id)
+        shown = calibration_id[:SHOWN_CHARS]
+        message = f"unknown calibration {shown!r}: never stored with this API key, deleted or expired"
+        super().__init__(message, calibration_id=shown)
 
 
 class CalibrationsFull(PhotocallError):

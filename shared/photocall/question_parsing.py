@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 from photocall.asking import PLAIN, Asking, parse_abstain, parse_after, parse_order
 from photocall.invalid import InvalidField, Json, Loc
+from photocall.names import SHOWN_CHARS, check_name
 from photocall.questions import (
     DEFAULT_TEXT_TOKENS,
     MAX_ONE_OF_CHARS,
@@ -42,6 +43,8 @@ def parse_questions(raw: object, default: Asking = PLAIN) -> tuple[Question, ...
         raise InvalidField(("questions",), "At least one question is required", "too_short")
     if len(raw) > MAX_QUESTIONS:
         raise InvalidField(("questions",), f"At most {MAX_QUESTIONS} questions, got {len(raw)}", "too_long")
+    for name in raw:
+        check_name(name, ("questions", name[:SHOWN_CHARS]))
     questions = {name: parse_question(name, question, default) for name, question in raw.items()}
     check_follow_ups(questions)
     patterns = sum(isinstance(question, Text) and question.pattern is not None for question in questions.values())

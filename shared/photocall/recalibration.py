@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from photocall.invalid import InvalidField, Json, Loc
+from photocall.names import SHOWN_CHARS, check_name
 
 TYPES = ("choice", "noul", "score")
 MAX_QUESTIONS = 1000
@@ -85,11 +86,19 @@ def parse_calibration(value: Json) -> Recalibration | str | None:
         if not 1 <= len(value) <= MAX_ID_CHARS:
             raise InvalidField(("calibration",), f"An id has 1 to {MAX_ID_CHARS} characters", "string_length")
         return value
-    return parse_recalibration(value)
+    return sent_calibration(value)
+
+
+def sent_calibration(value: Json) -> Recalibration | None:
+    """One that a caller sends whole; its questions have names as those of a request. Raises InvalidField."""
+    own = parse_recalibration(value)
+    for name in own.questions if own else ():
+        check_name(name, ("calibration", "questions", name[:SHOWN_CHARS]))
+    return own
 
 
 def parse_recalibration(value: Json) -> Recalibration | None:
-    """One that is sent whole; None where none is given. Raises InvalidField.
+    """One as it is written down, whatever its questions are called; None where none is given. Raises InvalidField.
 
     What else `photocall calibrate` has written down beside the corrections (counts, reports, its id) is skipped.
     """
@@ -107,11 +116,11 @@ def parse_recalibration(value: Json) -> Recalibration | None:
             raise InvalidField((*loc, place), "Expected an object of corrections by name", "dict_type")
         if len(raw) > MAX_QUESTIONS:
             raise InvalidField((*loc, place), f"At most {MAX_QUESTIONS}, got {len(raw)}", "too_long")
-        parts.append({name: _correction(one, (*loc, place, name[:80])) for name, one in raw.items()})
+        parts.append({name: _correction(one, (*loc, place, name[:SHOWN_CHARS])) for name, one in raw.items()})
     questions, types = parts
     for name in types:
         if name not in TYPES:
-            raise InvalidField((*loc, "types", name[:80]), f"Expected {', '.join(TYPES)}", "literal_error")
+            raise InvalidField((*loc, "types", name[:SHOWN_CHARS]), f"Expected {', '.join(TYPES)}", "literal_error")
         if types[name].bias and name != "noul":
             raise InvalidField((*loc, "types", name, "bias"), "Only yes-no questions have a bias", "extra_forbidden")
     own = Recalibration(questions, types, parse_fitted_for(value.get("fitted_for"), (*loc, "fitted_for")))

@@ -26,6 +26,7 @@ from photocall.jobs import (
     StreamRef,
 )
 from photocall.messages import Header, Message, StreamText
+from photocall.names import could_be_id
 from photocall.operations import Operations, Policy, full
 from photocall.scripts import Argument, run, run_all_async, run_async
 from photocall.together import Together
@@ -286,6 +287,8 @@ class AsyncRecords:
 
     async def _place(self, owner: str, job_id: str) -> tuple[str, str]:
         """Where a page goes on behind a job: the score of its entry, and its id. Raises UnknownJob."""
+        if not could_be_id(job_id):
+            raise UnknownJob(job_id)
         at = await cast(Any, self.redis.zscore(keys.index(owner), job_id))
         if at is None:
             gone = await cast(Any, self.redis.get(keys.tombstone(job_id)))

@@ -18,6 +18,7 @@ from photocall import keys
 from photocall.errors import JobGone, SessionFull, UnknownJob, UnknownSession
 from photocall.jobs import Holding
 from photocall.messages import ReleaseRequest
+from photocall.names import could_be_id
 from photocall.operations import CONTROL_LIMIT
 from photocall.questions import Json
 from photocall.records import AsyncRecords
@@ -178,6 +179,8 @@ class AsyncSessions:
         found: dict[str, SessionRecord] = {}  # by id: one that is made meanwhile shifts the others
         start = 0
         if after is not None:
+            if not could_be_id(after):
+                raise UnknownSession(after)
             place = await cast(Any, self._redis.zrevrank(keys.sessions(owner), after))
             if place is None:
                 raise UnknownSession(after)

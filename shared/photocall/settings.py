@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -21,6 +22,7 @@ from photocall.addresses import Network
 from photocall.key_limits import MOST, BadLimit, parse_rate
 from photocall.views import AUTO, Budget, parse_colour
 
+_IDENTIFIER = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 MIB = 1 << 20
 DAY_S = 86_400
 
@@ -55,6 +57,13 @@ def text(value: str) -> str:
     """Any text but the empty one."""
     if not value:
         raise _Expected("a value that is not empty")
+    return value
+
+
+def identifier(value: str) -> str:
+    """What may be part of a Redis key."""
+    if not _IDENTIFIER.fullmatch(value):
+        raise _Expected("up to 128 letters, digits and . _ : -")
     return value
 
 
@@ -465,7 +474,7 @@ class EngineSettings(SharedSettings):
         f"soft tokens of new pictures per step; a first one always; 0 takes the device's: {_each(STEP_SOFT_TOKENS)}",
     )
     max_requests: int = setting("PHOTOCALL_MAX_REQUESTS", 64, integer(1), "requests in the engine at once")
-    engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", text, "name in heartbeats; default host and process id")
+    engine_id: str = setting("PHOTOCALL_ENGINE_ID", "", identifier, "name in heartbeats; default host and process id")
     drain_s: float = setting("PHOTOCALL_DRAIN_S", 10.0, seconds(0.0), "time to finish running requests at shutdown")
     hold_s: float = setting("PHOTOCALL_SESSION_HOLD_S", 300.0, seconds(1.0), "a session's K/V is held so long at most")
     canary_s: float = setting(

@@ -107,7 +107,7 @@ def test_every_error_example_is_answered_so(guarded: TestClient, backend: FakeBa
 
 
 def test_names_are_the_callers_own_and_come_back_unchanged(client: TestClient, backend: FakeBackend) -> None:
-    names = ["a.b_c", "", " ", "größe", "数える", "__proto__", "💥", "q" * 300, "a\u2028b"]
+    names = ["a.b_c", "", " ", "größe", "数える", "__proto__", "💥", "q" * 1024, "\x00\n", "a\u2028b"]
     question = {"type": "noul", "instructions": "Is it a refund?"}
     body = {"state": "", "questions": dict.fromkeys(names, question), "temperature": 3}
     response = client.post("/v1/systemone", json=body)

@@ -119,6 +119,15 @@ def test_a_limit_that_is_none_is_refused(text: str) -> None:
         KeyLimits.parse(text)
 
 
+@pytest.mark.parametrize("name", ["x" * 65, "a b", "a:b", "é", "-a"])
+def test_a_line_written_by_hand_has_an_id_as_any_other(tmp_path: Path, name: str) -> None:
+    """It becomes part of Redis keys: a colon in it would make it a part of another's."""
+    file = KeyFile(tmp_path / "keys")
+    file.path.write_text(f"# mine\n{name}:{'a' * 64}\n")
+    with pytest.raises(KeyFileError, match="64 at most, in line 2"):
+        file.read()
+
+
 def test_a_line_without_scopes_is_no_admin_s(tmp_path: Path) -> None:
     """As such lines were written before there was one."""
     file = KeyFile(tmp_path / "keys")

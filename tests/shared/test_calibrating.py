@@ -203,6 +203,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["calibrate", str(file), "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert json.loads(line) == json.loads(said.out)
+    for name, why in (("x" * 1025, "this one 1025"), ("\ud83d", "surrogate")):
+        file.write_text(json.dumps(labels()[0] | {"question": name}))
+        assert main(["calibrate", str(file)]) == 2
+        assert why in capsys.readouterr().err
     file.write_text(json.dumps(labels()[0]))
     assert main(["calibrate", str(file)]) == 2
     assert "at least 50" in capsys.readouterr().err

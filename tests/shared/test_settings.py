@@ -57,6 +57,8 @@ def test_values_are_read() -> None:
     ("cls", "variable", "value"),
     [
         (GatewaySettings, "PHOTOCALL_PORT", "x"),
+        (EngineSettings, "PHOTOCALL_ENGINE_ID", "gpu 1"),
+        (EngineSettings, "PHOTOCALL_ENGINE_ID", "x" * 129),
         (PrepSettings, "PHOTOCALL_BUDGET", "most"),
         (PrepSettings, "PHOTOCALL_BUDGET", "1121"),
         (PrepSettings, "PHOTOCALL_BACKGROUND", "white"),
