@@ -17,6 +17,7 @@ from photocall.wire import Wire
 from photocall_gateway.store_state import StoreState, read_store
 
 CHECK_TIMEOUT_S = 2.0
+AWAY = (RedisError, OSError, TimeoutError)  # how a Redis is away: refused, hung up, or silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class State:
         }
 
 
+NOBODY = State(None, [], 0)  # what is found while Redis is away
+
+
 class Readiness:
     """Asks Redis who is alive."""
 
@@ -67,8 +71,8 @@ class Readiness:
         try:
             async with asyncio.timeout(CHECK_TIMEOUT_S):
                 return State(await read_store(self._redis), await self._engines(), await self._prep_workers())
-        except (RedisError, OSError, TimeoutError):
-            return State(None, [], 0)
+        except AWAY:
+            return NOBODY
 
     async def _engines(self) -> list[EngineInfo]:
         """The last heartbeat of every engine whose heartbeat is still there."""

@@ -6,6 +6,7 @@ over are the engines' own counts in their heartbeats, so that every gateway says
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from photocall import keys
 from photocall.messages import EngineInfo
 from photocall_gateway.fresh import Fresh
 from photocall_gateway.load import Load
-from photocall_gateway.readiness import Readiness, State
+from photocall_gateway.readiness import AWAY, CHECK_TIMEOUT_S, NOBODY, Readiness, State
 
 AGE_S = 1.0  # what was read is shown so long
 WINDOW_S = 30.0  # rates are of so long
@@ -31,8 +32,9 @@ _UNKNOWN_RATES: dict[str, float | None] = {
     "images_per_s": None,
     "rows_per_step": None,
 }
-# What is shown of a queue that nobody can ask.
+# What is shown of a service whose Redis is away, whether it was so before the first read or went between two.
 _AWAY: dict[str, Any] = {
+    **NOBODY.shown(),
     "queue": {"depth": None, "bytes": None, "eta_s": None},
     "rates": _UNKNOWN_RATES,
     "latency": {"window_s": LATENCY_WINDOW_S, "count": None, "p50_ms": None, "p90_ms": None},
@@ -89,14 +91,31 @@ class Vitals:
     async def shown(self) -> dict[str, Any]:
         """What is the same for every caller, at most a second old; nobody may change it.
 
-        Redis away is a state, with None for what only it knows; raises redis' errors where it goes in between.
+        Never raises: Redis away is a state, with None for what only it knows.
         """
         return await self._shown.value()
+
+    async def shown_to(self, owner: str) -> dict[str, Any]:
+        """The same, and how much of the queue is this owner's own, as it is now."""
+        shown, yours = await self.shown(), None
+        if shown["redis"]:
+            try:
+                async with asyncio.timeout(CHECK_TIMEOUT_S):
+                    yours = int(await cast(Any, self._redis.hget(keys.DEPTH, f"jobs:{owner}")) or 0)
+            except AWAY:
+                shown = _AWAY
+        return {**shown, "queue": {**shown["queue"], "yours": yours}}
 
     async def _read(self) -> dict[str, Any]:
         began = self._clock()
         state = await self._readiness.state()
-        return {**state.shown(), **(_AWAY if state.store is None else await self._figures(began, state))}
+        if state.store is None:
+            return _AWAY
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                return {**state.shown(), **await self._figures(began, state)}
+        except AWAY:
+            return _AWAY
 
     async def _figures(self, began: float, state: State) -> dict[str, Any]:
         depth, kept = await cast(Any, self._redis.hmget(keys.DEPTH, "jobs", "bytes"))

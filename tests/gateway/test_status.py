@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 from starlette.testclient import TestClient
 
 from photocall import keys
 from photocall.connections import connect_async
 from photocall.messages import EngineInfo
-from photocall.redis_server import RedisServer
+from photocall.redis_server import RedisServer, find_binary
 from photocall.settings import GatewaySettings
 from photocall.wire import Wire
 from photocall_gateway.app import create_app
 from photocall_gateway.load import Load
 from photocall_gateway.readiness import Readiness
 from photocall_gateway.vitals import LATENCY_JOBS, LATENCY_WINDOW_S, WINDOW_S, Vitals
+from tests import redis_child
 from tests.gateway.conftest import POLICY
 from tests.gateway.fake_backend import FakeBackend
 from tests.gateway.key_helper import bearer, keyed
@@ -72,6 +76,80 @@ def test_a_store_that_is_away_is_said(settings: GatewaySettings, redis_server: R
     assert body["queue"] == {"depth": None, "bytes": None, "eta_s": None, "yours": None}
     assert set(body["rates"].values()) == {None}
     assert body["latency"] == {"window_s": LATENCY_WINDOW_S, "count": None, "p50_ms": None, "p90_ms": None}
+
+
+class Leaving(redis.asyncio.UnixDomainSocketConnection):
+    """Sends as many more commands as it is told, all connections together; from then on the server is gone."""
+
+    left = 1_000_000
+
+    async def connect(self) -> None:
+        self._leave(0)
+        await super().connect()  # type: ignore[no-untyped-call]
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        self._leave(1)
+        await super().send_packed_command(command, check_health)
+
+    @classmethod
+    def _leave(cls, sent: int) -> None:
+        if cls.left <= 0:
+            raise redis.exceptions.ConnectionError("it is gone")
+        cls.left -= sent
+
+
+def test_a_store_that_goes_between_two_reads_is_as_away_as_one_that_was(
+    redis_server: RedisServer, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was a 503. Whichever command is the last, what is shown is what is shown where there is none."""
+    info = EngineInfo("e", "m", "cpu", True, 0, 8, 1, 1, 1.0, 0, 0, 0, 0)
+    redis_client.set(keys.heartbeat("e"), WIRE.encode(info))
+    redis_client.zadd(keys.ENGINES, {"e": NOW})
+    redis_client.zadd(keys.ENDED, {"ann/job_1": NOW + TTL_S})
+    path = redis_server.url.removeprefix("unix://").partition("?")[0]
+
+    async def look(commands: int) -> dict[str, Any]:
+        monkeypatch.setattr(Leaving, "left", commands)
+        client = redis.asyncio.Redis.from_pool(redis.asyncio.ConnectionPool(connection_class=Leaving, path=path))
+        load = Load(client, TTL_S, lambda: NOW, lambda: NOW)
+        vitals = Vitals(client, Readiness(client, WIRE), load, TTL_S, lambda: NOW, lambda: NOW)
+        try:
+            return await vitals.shown_to("ann")
+        finally:
+            await client.aclose()
+
+    found = [asyncio.run(look(commands)) for commands in range(24)]
+    away, whole = found[0], found[-1]
+    assert (away["redis"], away["store"], away["queue"]["depth"], away["engines"]) == (False, None, None, [])
+    assert (whole["redis"], whole["queue"]["yours"], len(whole["engines"])) == (True, 0, 1)
+    gone = [body for body in found if not body["redis"]]
+    assert gone == [away] * len(gone)
+    assert len(gone) >= 8, "there are so many reads to go between"
+    assert all(body["redis"] for body in found[len(gone) :])
+
+
+def test_a_store_that_is_killed_while_it_is_asked(settings: GatewaySettings, tmp_path: Path) -> None:
+    with TemporaryDirectory(prefix="pc-") as run_dir:
+        server = RedisServer(find_binary(), Path(run_dir), tmp_path / "redis")
+        child = redis_child.start(server)
+        app = create_app(replace(settings, redis_url=server.url), POLICY)
+        pace_s = Load.pace_s
+
+        async def killed(load: Load) -> float | None:
+            child.kill()
+            child.wait(10)
+            return await pace_s(load)
+
+        try:
+            with TestClient(app, base_url="http://localhost") as http, pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Load, "pace_s", killed)
+                response = http.get("/v1/status")
+        finally:
+            child.kill()
+            child.wait(10)
+    body = response.json()
+    assert (response.status_code, body["ready"], body["redis"], body["engines"]) == (200, False, False, [])
+    assert body["queue"] == {"depth": None, "bytes": None, "eta_s": None, "yours": None}
 
 
 class Watch:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import redis.asyncio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from photocall import keys
 from photocall_gateway.described import Described, operation
 from photocall_gateway.openapi_parts import Schema, obj, ref
 from photocall_gateway.services import owner, services
@@ -20,21 +16,15 @@ async def read(request: Request) -> Response:
     Figures that only Redis knows are null while it is away.
     """
     s = services(request)
-    shown = await s.vitals.shown()
-    yours = await _unfinished(s.redis, owner(request)) if shown["redis"] else None
+    shown = await s.vitals.shown_to(owner(request))
     body = {
         **shown,
         "object": "status",
         "model": s.models.name,
         "ready": shown["ready"] and not s.drain.announced,
         "draining": s.drain.announced,
-        "queue": {**shown["queue"], "yours": yours},
     }
     return JSONResponse(body, headers={"cache-control": "no-store"})
-
-
-async def _unfinished(client: redis.asyncio.Redis, name: str) -> int:
-    return int(await cast(Any, client.hget(keys.DEPTH, f"jobs:{name}")) or 0)
 
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
