@@ -18,6 +18,7 @@ from PIL import Image
 from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
+from photocall.scripts import Call, run
 from photocall.views import PLAIN, Budget, View
 from photocall.wire import pack
 from photocall_prep.prepare import Prep, PreparedImage
@@ -63,16 +64,9 @@ class Showroom:
                 found = {"png": png(prepared), "report": pack(report(data, prepared, took_ms))}
             except ImageRefused as refused:
                 found = {"error": pack({"code": refused.code, "message": refused.reason})}
-        name = keys.shown(sha256)
-        full = self._redis.hlen(name) >= 2 * MAX_VIEWS
-        with self._redis.pipeline() as pipe:
-            if full:
-                pipe.delete(name)
-            pipe.hdel(name, *(keys.shown_field(kind, str(view)) for kind in ("png", "report", "error")))
-            pipe.hset(name, mapping={keys.shown_field(kind, str(view)): found[kind] for kind in found})
-            pipe.expire(name, KEPT_S)
-            pipe.publish(keys.WAKE, name)
-            pipe.execute()
+        fields = (part for pair in found.items() for part in pair)
+        args = (keys.shown_field("", str(view)), KEPT_S, MAX_VIEWS, keys.WAKE, *fields)
+        run(self._redis, Call("keep_shown", (keys.shown(sha256),), args, _nothing, job=False))
 
     def forget(self, sha256: str) -> None:
         """Remove patch blobs and what is shown. An engine that misses one has it made again."""
@@ -86,6 +80,10 @@ class Showroom:
         if reason is not None:
             raise ImageRefused("budget_unsupported", reason)
         return budget
+
+
+def _nothing(found: object) -> None:
+    """The script gives none."""
 
 
 def report(data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:

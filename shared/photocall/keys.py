@@ -111,7 +111,7 @@ def shown(sha256: str) -> str:
 
 
 def shown_field(kind: str, view: str) -> str:
-    """Field of that hash: "png", "report" or "error" of one view."""
+    """Field of that hash: "png", "report" or "error" of one view; "made" says which view came before which."""
     return f"{kind}?{view}" if view else kind
 
 

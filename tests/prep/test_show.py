@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from photocall.views import PLAIN, View
 from photocall.wire import unpack
 from photocall_prep.prepare import ImagePrep
 from photocall_prep.resize import to_grid
-from photocall_prep.show import SHOWROOM, Showroom, show
+from photocall_prep.show import MAX_VIEWS, SHOWROOM, Showroom, show
 from photocall_prep.worker import PrepWorker
 from tests.prep.pictures import TestLimits, encoded, noise, scene
 from tests.prep.workshop import Workshop
@@ -38,7 +39,8 @@ def room(shop: Workshop) -> Showroom:
 
 def shown(shop: Workshop, sha256: str = SHA) -> dict[str, Any]:
     raw = cast("dict[bytes, bytes]", shop.redis.hgetall(keys.shown(sha256)))
-    return {name.decode(): value if name.startswith(b"png") else unpack(value) for name, value in raw.items()}
+    found = {name.decode(): value for name, value in raw.items() if not name.startswith(b"made")}
+    return {name: value if name.startswith("png") else unpack(value) for name, value in found.items()}
 
 
 def test_the_png_has_the_pixels_of_the_patches(shop: Workshop) -> None:
@@ -94,11 +96,35 @@ def test_every_view_is_shown_by_itself(shop: Workshop) -> None:
     assert len(found) == 6
     room(shop).show(sha256, View(budget=560))
     assert shown(shop, sha256)["error?budget=560"]["code"] == "budget_unsupported"
-    for n in range(20):
-        room(shop).show(sha256, View(background=f"{n:06x}"))
-    assert len(shown(shop, sha256)) <= 18
     room(shop).forget(sha256)
     assert shop.redis.exists(keys.shown(sha256)) == 0, "in every view"
+
+
+def views(shop: Workshop) -> set[str]:
+    """Those of which a PNG is kept; each with its report, and nothing else."""
+    names = {name.decode() for name in cast("list[bytes]", shop.redis.hkeys(keys.shown(SHA)))}
+    found = {name.partition("?")[2] for name in names if name.startswith("png")}
+    assert names == {keys.shown_field(kind, view) for kind in ("png", "report", "made") for view in found}
+    return found
+
+
+def test_of_many_views_the_last_are_kept(shop: Workshop) -> None:
+    """All of them went at once, and with them what somebody had just been told to look at."""
+    shop.images.put(SHA, PHOTO, "local")
+    asked = [View(background=f"{n:06x}") for n in range(MAX_VIEWS + 3)]
+    for n, view in enumerate(asked):
+        room(shop).show(SHA, view)
+        assert views(shop) == {str(one) for one in asked[: n + 1][-MAX_VIEWS:]}
+    room(shop).show(SHA, asked[3])  # it is there, and becomes the last
+    room(shop).show(SHA, PLAIN)
+    assert views(shop) == {"", str(asked[3]), *map(str, asked[-6:])}
+
+
+def test_views_that_are_made_at_once_push_out_no_more_than_they_must(shop: Workshop) -> None:
+    shop.images.put(SHA, PHOTO, "local")
+    with ThreadPoolExecutor(4) as workers:
+        list(workers.map(lambda n: room(shop).show(SHA, View(background=f"{n:06x}")), range(3 * MAX_VIEWS)))
+    assert len(views(shop)) == MAX_VIEWS
 
 
 def test_a_rotated_picture(shop: Workshop) -> None:
