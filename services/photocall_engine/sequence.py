@@ -5,6 +5,7 @@ It holds state and says what is left to do; who runs is the scheduler's to decid
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -62,6 +63,11 @@ class Request:
         self.hold_at = hold_at  # where the prefix ends that its session holds afterwards; None: no turn
         self.refused = refused or {}  # by name: the questions that have no branch, since nothing could answer them
         self._asks = {branch: inquiry for inquiry in inquiries for branch in inquiry.branches}
+        self._followers: defaultdict[str, list[Inquiry]] = defaultdict(list)  # by the question that they come after
+        for inquiry in inquiries:
+            if inquiry.question.asking.after is not None:
+                self._followers[inquiry.question.asking.after.question].append(inquiry)
+        self._unanswered = set(inquiries)
         for name, answer in self.refused.items():
             self._tell_followers(name, answer)
         self.times = Times()
@@ -96,29 +102,29 @@ class Request:
 
     @property
     def done(self) -> bool:
-        return self.num_answered == len(self.inquiries)
+        return not self._unanswered
 
     @property
     def num_answered(self) -> int:
-        return sum([inquiry.answer is not None for inquiry in self.inquiries])
+        return len(self.inquiries) - len(self._unanswered)
 
     def took(self, branch: Branch) -> None:
         """A branch is done: its question may be answered by it, and others then be asked, or not."""
         inquiry = self._asks[branch]
         inquiry.took()
         if inquiry.answer is not None:
+            self._unanswered.discard(inquiry)
             self._tell_followers(inquiry.question.name, inquiry.answer)
 
     def _tell_followers(self, name: str, answer: Mapping[str, Any]) -> None:
         told = [(name, answer)]
         while told:
             name, answer = told.pop()
-            for follower in self.inquiries:
-                after = follower.question.asking.after
-                if after is not None and after.question == name:
-                    follower.follow(name, answer)
-                    if follower.answer is not None:
-                        told.append((follower.question.name, follower.answer))
+            for follower in self._followers[name]:
+                follower.follow(name, answer)
+                if follower.answer is not None:
+                    self._unanswered.discard(follower)
+                    told.append((follower.question.name, follower.answer))
 
     def sequences(self) -> Iterator[Sequence]:
         """Every sequence, parents first."""
