@@ -230,6 +230,7 @@ def serve(settings: EngineSettings, model: Model) -> None:
     try:
         _run(engine, stop)
         log.info("draining", extra=fields(held=len(leases), drain_s=settings.drain_s))
+        pulse.leave()
         intake.stop()
         for request in intake.take(len(leases), 0.0):
             outlet.publish(request, HandedBack("the engine is shutting down"))

@@ -1,9 +1,10 @@
 """RedisIntake: from stream entries to requests the engine can run.
 
-A thread fetches as much as the engine has room for: reads the engine's own stream and the lanes (interactive first),
-leases each job, loads its patch blobs, and a turn's transcript. So the engine's loop never waits for Redis. Every entry
-ends in one way: taken, or acknowledged as a replay (the job has ended, is held, or is prep's again), or dead-lettered,
-or its job is sent back to prep because a blob has vanished. Turns left for an engine that is gone are anyone's.
+A thread fetches as much as the engine has room for: reads the engine's own stream and the interactive lane, by turns
+which of the two first, and then the batch lane; leases each job, loads its patch blobs, and a turn's transcript. So the
+engine's loop never waits for Redis. Every entry ends in one way: taken, or acknowledged as a replay (the job has ended,
+is held, or is prep's again), or dead-lettered, or its job is sent back to prep because a blob has vanished. What was
+left for an engine that is gone, or leaves, is anyone's.
 
 A job that was in an engine when it died is a suspect: it runs alone, so that one that kills engines never takes its
 neighbours with it to the end of their attempts.
@@ -97,7 +98,7 @@ class RedisIntake:
         self._consumer = engine_id
         self._processor_hash = processor_hash
         self._hold_s = hold_s
-        self._lanes = (engine_id, *LANES)
+        self._lanes = (engine_id, *LANES)  # the first two change places with each look: neither can starve the other
         self._dead = DeadLetters(client)
         self._ready: queue.SimpleQueue[EngineRequest] = queue.SimpleQueue()
         self._wanted = 0  # requests the engine has room for, beyond those that are ready or being fetched
@@ -200,6 +201,8 @@ class RedisIntake:
                 entries = self._reclaim(engine_id, wanted) + self._read([engine_id], wanted, None)
                 found += [(engine_id, entry) for entry in entries]
                 self._forget_if_empty(engine_id)
+        first, second, *rest = self._lanes
+        self._lanes = (second, first, *rest)
         for lane in self._lanes:
             if len(found) < wanted:
                 found += [(lane, entry) for entry in self._read([lane], wanted - len(found), None)]

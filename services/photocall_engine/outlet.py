@@ -168,7 +168,7 @@ def _outcome(outcome: Answered | Refused, request: EngineRequest, engine_id: str
     timings = dict(outcome.timings)
     timings["queue"] = timings.get("queue", 0.0) + ticket.queued_s
     timings["prepare"] = ticket.prepare_s
-    return jobs.Answered(outcome.body, timings, _left(outcome.turn, request, engine_id))
+    return jobs.Answered(outcome.body, timings, _left(outcome.turn, request, engine_id), engine_id)
 
 
 def _left(end: TurnEnd | None, request: EngineRequest, engine_id: str) -> jobs.TurnLeft | None:

@@ -29,24 +29,29 @@ class Pulse:
         self._wire = wire
         self._leases = leases
         self._info = info
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._leaving = False
+        self._told = threading.Event()  # one of the two has changed
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
     def start(self) -> None:
         """The first beat comes at once."""
         self._thread.start()
 
+    def leave(self) -> None:
+        """No beat after this, and the last is taken back: nothing more is offered to this engine, and what lies in its
+        own stream is anyone's. Its leases are still renewed."""
+        self._leaving = True
+        self._told.set()
+
     def stop(self) -> None:
-        """No beat after this; the heartbeat is taken back, so that nobody counts on this engine."""
-        self._stopped.set()
+        """Nothing is renewed after this, and nobody counts on this engine."""
+        self._leaving = self._stopped = True
+        self._told.set()
         self._thread.join()
-        try:
-            self._redis.delete(keys.heartbeat(self._info().engine_id))
-        except redis.RedisError as error:
-            log.warning("cannot take the heartbeat back: %s", error)
 
     def beat(self) -> None:
-        """Show that the engine lives. Raises redis' errors."""
+        """Show that the engine lives and takes what it is offered. Raises redis' errors."""
         info = self._info()
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.set(keys.heartbeat(info.engine_id), self._wire.encode(info), ex=HEARTBEAT_TTL_S)
@@ -54,15 +59,23 @@ class Pulse:
             pipe.zremrangebyscore(keys.ENGINES, "-inf", time.time() - FORGET_S)
             pipe.execute()
 
+    def _take_back(self) -> None:
+        self._redis.delete(keys.heartbeat(self._info().engine_id))
+
     def _run(self) -> None:
         away = Backoff(log, "no heartbeat", most_s=RENEW_S)
         while True:
-            wait_s = RENEW_S
+            last, wait_s = self._stopped, RENEW_S
             try:
-                self.beat()
+                if self._leaving:
+                    self._take_back()
+                else:
+                    self.beat()
                 away.succeeded()
             except redis.RedisError as error:
                 wait_s = away.failed(error)
-            self._leases.renew_all()
-            if self._stopped.wait(wait_s):
+            if last:
                 return
+            self._leases.renew_all()
+            self._told.wait(wait_s)
+            self._told.clear()

@@ -25,7 +25,7 @@ class Waiting:
 
 
 async def waiting_entries(client: redis.asyncio.Redis, now: Callable[[], float] = time.time) -> list[Waiting]:
-    """Of each queue and lane. Raises redis' errors. Turns that wait for the engine of their session are not counted."""
+    """Of each queue and lane. Raises redis' errors. What waits in the own stream of an engine is not counted."""
     found: list[Waiting] = []
     for lane in keys.LANES:
         entries, since = await _for_prep(client, lane)

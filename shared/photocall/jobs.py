@@ -130,6 +130,7 @@ class Answered:
     body: Mapping[str, Any]
     timings: Mapping[str, float] = field(default_factory=dict)
     turn: TurnLeft | None = None
+    engine_id: str = ""  # which has the request's prefix in its cache now; empty: nobody
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def webhook(delivery_id: str) -> str:
 
 
 def engine_stream(lane: str) -> str:
-    """Stream: jobs an engine can take, of a lane, or, where it is the id of an engine, turns for that one."""
+    """Stream: jobs an engine can take, of a lane, or, where it is the id of an engine, those it has a prefix of."""
     return f"{PREFIX}engine:{lane}"
 
 
@@ -153,6 +153,11 @@ def session_notices(session_id: str) -> str:
 def session_held(session_id: str) -> str:
     """Hash with a TTL: which engine holds the session's prefix, and how much of it."""
     return f"{session(session_id)}:held"
+
+
+def near(blob_key: str) -> str:
+    """Hash with a TTL: which engine answered of late about a picture as the model sees it."""
+    return f"{PREFIX}near:{blob_key}"
 
 
 def sessions(owner: str) -> str:

@@ -76,6 +76,8 @@ class Policy:
     max_bytes_per_owner: int = 1 << 29
     max_turns_waiting: int = 16  # of one session, the running one among them
     max_turns: int = 256  # in one transcript
+    near_s: int = 120  # so long after an answer about a picture, its engine is asked about it again
+    near_jobs: int = 16  # unfinished ones in an engine's own stream, a quarter of what it runs: then others share
 
     @classmethod
     def from_settings(cls, settings: SharedSettings) -> Policy:
@@ -214,13 +216,25 @@ class Operations:
         return self._call("transition", job_id, (), args, bool, now)
 
     def prepared(self, lease: Lease, record: JobRecord, images: Sequence[Mapping[str, Any]]) -> Call[bool]:
-        """Prep is done: over to the engine."""
+        """Prep is done: over to the engines, or to the one that answered about the same picture of late."""
         described = [dict(image) for image in images]
         event = self.wire.encode(Prepared(lease.job_id, lease.attempt, described), cause=lease.cause)
         message = self._offer(record, lease.attempt, described, lease.cause)
         cancelled, cancelled_event = self._cancelled(lease.job_id, lease.cause)
-        args = (lease.fence, pack(described), message, cancelled, cancelled_event, self._idle(lease), event)
-        return self._call("prepared", lease.job_id, (keys.engine_stream(record.priority),), args, bool)
+        args = (
+            lease.fence,
+            pack(described),
+            message,
+            cancelled,
+            cancelled_event,
+            self._idle(lease),
+            event,
+            self.policy.near_jobs,
+        )
+        by_picture = record.priority == "interactive" and not record.session_id and described
+        near = keys.near(str(described[0]["blob_key"])) if by_picture else keys.job(lease.job_id)
+        own_keys = (keys.engine_stream(record.priority), near, keys.INBOXES)
+        return self._call("prepared", lease.job_id, own_keys, args, bool)
 
     def hand_back(
         self,
@@ -255,8 +269,11 @@ class Operations:
         """The answer. True when it is the one that counts. A full store raises and changes nothing."""
         fields: dict[str, Argument] = {"timings": pack(dict(outcome.timings))}
         event: Message
+        near: tuple[Argument, ...] = ("", "", self.policy.near_s)
         if isinstance(outcome, Answered):
             status = JobStatus.SUCCEEDED
+            if outcome.engine_id:
+                near = (*_place(outcome.engine_id), self.policy.near_s)
             fields |= {"result": pack(dict(outcome.body)), "usage": pack(dict(outcome.body.get("usage", {})))}
             event = Result(lease.job_id)
         else:
@@ -274,6 +291,7 @@ class Operations:
             cancelled,
             cancelled_event,
             *_left(outcome.turn or TurnLeft()),
+            *near,
             *(part for pair in fields.items() for part in pair),
         )
         stream = keys.engine_stream(ack.lane if ack else "interactive")
@@ -445,10 +463,14 @@ def _left(turn: TurnLeft) -> tuple[Argument, ...]:
     notices = pack(list(turn.notices)) if turn.notices else b""
     if turn.holding is None:
         return turn.entry, "-" if turn.says_held else "", "", "", "0", turn.reused, notices
-    engine_id, lease_ms = turn.holding.engine_id, max(1, round(1000 * turn.holding.lease_s))
+    lease_ms = max(1, round(1000 * turn.holding.lease_s))
     shown = pack(asdict(turn.holding))
-    stream, heartbeat = keys.engine_stream(engine_id), keys.heartbeat(engine_id)
-    return turn.entry, stream, heartbeat, shown, lease_ms, turn.reused, notices
+    return turn.entry, *_place(turn.holding.engine_id), shown, lease_ms, turn.reused, notices
+
+
+def _place(engine_id: str) -> tuple[str, str]:
+    """Where jobs for one engine go, and what says that it takes them."""
+    return keys.engine_stream(engine_id), keys.heartbeat(engine_id)
 
 
 def _accepted(found: list[Any], new: NewJob) -> Accepted:

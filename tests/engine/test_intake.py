@@ -109,6 +109,19 @@ def test_interactive_comes_first(bench: QueueBench) -> None:
     assert [r.job_id for r in bench.intake.take(9, 0.0)] == ["now-0", "now-1", "batch-0", "batch-1"]
 
 
+def test_neither_its_own_stream_nor_the_lane_starves_the_other(bench: QueueBench) -> None:
+    """With room for one at a time, whichever was always looked at first would be all that is taken."""
+    bench.intake.stop()
+    for number in range(4):
+        bench.accept_text(f"own-{number}", priority=cast(Any, "engine-2"))
+        bench.accept_text(f"lane-{number}")
+    bench.intake = bench.new_intake("engine-2")
+    bench.intake.start()
+    order = [request.job_id for _ in range(8) for request in bench.take(limit=1)]
+    kinds = [job_id.partition("-")[0] for job_id in order]
+    assert kinds in (["own", "lane"] * 4, ["lane", "own"] * 4)
+
+
 def test_no_more_than_there_is_room_for(bench: QueueBench) -> None:
     for number in range(6):
         bench.accept_text(f"j{number}")

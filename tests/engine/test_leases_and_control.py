@@ -150,3 +150,18 @@ def test_heartbeat(bench: QueueBench) -> None:
     assert cast(Any, bench.redis.zrange(keys.ENGINES, 0, -1)) == [b"engine-1"]
     pulse.stop()
     assert bench.redis.exists(keys.heartbeat("engine-1")) == 0
+
+
+def test_an_engine_that_leaves_takes_its_heartbeat_back_and_keeps_its_leases(bench: QueueBench) -> None:
+    """So nothing more is offered to it, and the others take over what lies in its stream."""
+    info = EngineInfo("engine-1", "m", "cpu", True, 1, 64, 10, 20, 5.0)
+    pulse = Pulse(bench.redis, WIRE, bench.leases, lambda: info)
+    held(bench, "j1")
+    pulse.start()
+    until(lambda: bench.redis.exists(keys.heartbeat("engine-1")), "the first beat")
+    pulse.leave()
+    until(lambda: not bench.redis.exists(keys.heartbeat("engine-1")), "it to be taken back")
+    bench.redis.hset(keys.job("j1"), "lease_until", str(time.time() + 1))
+    until(lambda: bench.records.get("j1").lease_until > time.time() + 4, "the lease to be renewed")
+    assert bench.redis.exists(keys.heartbeat("engine-1")) == 0
+    pulse.stop()

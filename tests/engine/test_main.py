@@ -124,6 +124,26 @@ def test_requests_under_load_end_once_across_a_stop(
         assert [event.msg_type for event in bench.events(name)].count("result") == 1
 
 
+def test_an_engine_that_leaves_is_counted_on_no_more_while_it_finishes(
+    bench: QueueBench, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """A turn or a picture that is offered to its own stream meanwhile would wait until the process has ended."""
+    with engine(redis_server, tmp_path) as process:
+        until(lambda: ready(bench.redis), "it to be ready", 60)
+        until(lambda: bench.redis.exists(keys.engine_stream("batch")), "it to have made its groups")
+        process.send_signal(signal.SIGSTOP)
+        bench.accept_text("j1")
+        bench.redis.config_set("maxmemory", 1)  # so that its answer cannot be written yet
+        process.send_signal(signal.SIGCONT)
+        until(lambda: bench.records.get("j1").status is JobStatus.RUNNING, "it to be taken")
+        process.send_signal(signal.SIGTERM)
+        until(lambda: beat(bench.redis) is None, "the heartbeat to be taken back")
+        bench.redis.config_set("maxmemory", 0)
+        assert process.wait(30) == 0
+    record = bench.records.get("j1")
+    assert (record.status, record.attempts) == (JobStatus.SUCCEEDED, 1)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

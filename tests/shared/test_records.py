@@ -337,6 +337,94 @@ def test_hand_back_to_the_engine_offers_it_again(bench: Bench) -> None:
     assert not bench.records.publish(lease, Answered(BODY))
 
 
+# --- a picture and the engine that knows it ----------------------------------------------------------------------
+
+
+def alive(bench: Bench, *engines: str) -> None:
+    """Engines with a heartbeat, and with a stream of their own."""
+    for engine_id in engines:
+        bench.redis.set(keys.heartbeat(engine_id), b"beat")
+        bench.redis.sadd(keys.INBOXES, engine_id)
+
+
+def offered(bench: Bench, job_id: str, blob_key: str = "b", **changes: Any) -> list[str]:
+    """The streams that a job stands in once its picture is prepared."""
+    lease = bench.leased(bench.accepted(job_id=job_id, **changes), "preparing")
+    assert bench.records.prepared(lease, [{**picture_images()[0], "blob_key": blob_key}])
+    streams = ("interactive", "batch", "e1", "e2")
+    found = {stream: bench.messages(keys.engine_stream(stream)) for stream in streams}
+    return [stream for stream in streams if job_id in [cast(Prepared, each).job_id for each in found[stream]]]
+
+
+def answered_by(bench: Bench, engine_id: str, job_id: str = "j1", **changes: Any) -> None:
+    """A job about the picture that an engine answers."""
+    offered(bench, job_id, **changes)
+    assert bench.records.publish(bench.leased(job_id, "running"), Answered(BODY, engine_id=engine_id))
+
+
+def test_the_next_question_about_a_picture_goes_to_the_engine_that_answered_the_last(bench: Bench) -> None:
+    alive(bench, "e1", "e2")
+    answered_by(bench, "e2")
+    assert bench.redis.hget(keys.job("j1"), "near") is None  # an ended record is as it was
+    assert 0 < bench.redis.ttl(keys.near("b")) <= bench.records.operations.policy.near_s
+    assert offered(bench, "j2") == ["e2"]
+    assert offered(bench, "j3", blob_key="the same file with another budget") == ["interactive"]
+    assert bench.records.publish(bench.leased("j2", "running"), Answered(BODY, engine_id="e1"))
+    assert offered(bench, "j4") == ["e1"]
+
+
+@pytest.mark.parametrize("why", ["its engine is gone or leaves", "jobs wait there", "it knows it no more", "batch"])
+def test_a_question_about_a_known_picture_goes_to_any_engine(bench: Bench, why: str) -> None:
+    alive(bench, "e1", "e2")
+    answered_by(bench, "e2")
+    if why == "its engine is gone or leaves":
+        bench.redis.delete(keys.heartbeat("e2"))
+    elif why == "jobs wait there":
+        most = bench.records.operations.policy.near_jobs
+        assert [offered(bench, f"w{number}") for number in range(most)] == [["e2"]] * most
+    elif why == "it knows it no more":
+        bench.redis.pexpire(keys.near("b"), 1)
+        time.sleep(0.01)
+    lane = "batch" if why == "batch" else "interactive"
+    assert offered(bench, "j2", priority=lane) == [lane]
+
+
+def test_one_engine_alone_writes_and_looks_up_nothing_about_pictures(bench: Bench) -> None:
+    alive(bench, "e1", "e2")
+    answered_by(bench, "e1")
+    bench.redis.srem(keys.INBOXES, "e2")
+    assert offered(bench, "j2") == ["interactive"]
+    bench.redis.delete(keys.near("b"))
+    assert bench.records.publish(bench.leased("j2", "running"), Answered(BODY, engine_id="e1"))
+    assert bench.redis.exists(keys.near("b")) == 0
+
+
+def test_only_an_answer_says_that_an_engine_knows_a_picture(bench: Bench, full: Any) -> None:
+    alive(bench, "e1", "e2")
+    offered(bench, "j1")
+    lease = bench.leased("j1", "running")
+    full()
+    with pytest.raises(OutOfMemoryError):
+        bench.records.publish(lease, Answered(BODY, engine_id="e1"))
+    full(False)
+    assert bench.records.publish(lease, Refused("prompt_too_long", "40123 of 32768"))
+    answered_by(bench, "", "j2")
+    offered(bench, "j3")
+    lease = bench.leased("j3", "running")
+    bench.records.cancel("j3")
+    assert not bench.records.publish(lease, Answered(BODY, engine_id="e1"))
+    assert bench.redis.exists(keys.near("b")) == 0
+
+
+def test_a_full_store_still_hands_a_known_picture_over(bench: Bench, full: Any) -> None:
+    alive(bench, "e1", "e2")
+    answered_by(bench, "e1")
+    lease = bench.leased(bench.accepted(job_id="j2"), "preparing")
+    full()
+    assert bench.records.prepared(lease, picture_images())
+    assert bench.messages(keys.engine_stream("e1")) == [Prepared("j2", 1, picture_images())]
+
+
 # --- publish -----------------------------------------------------------------------------------------------------
 
 

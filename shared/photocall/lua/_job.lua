@@ -62,9 +62,9 @@ local function emit(event)
   end
 end
 
--- The stream of the engine that holds the session's prefix, while that engine lives; else the stream given.
-local function nearest(session, stream)
-  local held = redis.call('HMGET', session .. ':held', 'stream', 'heartbeat')
+-- The stream of the engine that holds a prefix, as the hash `place` says, while that engine lives; else the stream given.
+local function nearest(place, stream)
+  local held = redis.call('HMGET', place, 'stream', 'heartbeat')
   if held[1] and redis.call('EXISTS', held[2]) == 1 then return held[1] end
   return stream
 end
@@ -77,7 +77,7 @@ local function offer(stream, message)
       redis.call('HSET', JOB, 'offer', message, 'offer_to', stream)
       return
     end
-    stream = nearest(session, stream)
+    stream = nearest(session .. ':held', stream)
   end
   redis.call('XADD', stream, '*', 'm', message)
 end
@@ -93,7 +93,7 @@ local function leave_line()
     local kept_back = redis.call('HMGET', next_job, 'offer', 'offer_to')
     if kept_back[1] then
       redis.call('HDEL', next_job, 'offer', 'offer_to')
-      redis.call('XADD', nearest(session, kept_back[2]), '*', 'm', kept_back[1])
+      redis.call('XADD', nearest(session .. ':held', kept_back[2]), '*', 'm', kept_back[1])
     end
   else
     for _, part in ipairs({ '', ':transcript', ':events', ':notices' }) do
@@ -163,7 +163,7 @@ local function finish(status, fields)
   redis.call('ZREM', LEASES, job_id)
   redis.call('ZREM', DEADLINES, job_id)
   redis.call('ZREM', OUTBOX, job_id)
-  redis.call('HDEL', JOB, 'prepared', 'offer')
+  redis.call('HDEL', JOB, 'prepared', 'offer', 'near')
   -- `keeps_ask`: so many bytes of it at most, for they are in nobody's byte budget any more
   if status ~= 'succeeded' or redis.call('HSTRLEN', JOB, 'ask') > number('keeps_ask') then redis.call('HDEL', JOB, 'ask') end
   leave_depth()
