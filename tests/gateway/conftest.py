@@ -17,11 +17,20 @@ from starlette.testclient import TestClient
 from photocall.operations import Policy
 from photocall.redis_server import RedisServer
 from photocall.settings import GatewaySettings
+from photocall_gateway import courier
 from photocall_gateway.app import create_app
 from tests.gateway.fake_backend import FakeBackend
 
 KEY = "test-signing-key"
 POLICY = Policy(max_jobs=50, max_jobs_per_owner=50)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ends_quickly() -> Iterator[None]:
+    """A courier looks whether it is to end between two waits: half a second at the end of nearly every test here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(courier, "BLOCK_S", 0.05)
+        yield
 
 
 @pytest.fixture
