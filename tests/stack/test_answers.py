@@ -7,7 +7,6 @@ import base64
 import io
 import json
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from PIL import ImageDraw, ImageFont
 from typesafe_sdk import AsyncTypeSafeClient, Box, Choice, Image, Noul, Question, Score, TypeSafeClient
 
 from ops.demo import SAMPLES, read_samples
-from ops.running import running
 from ops.train.evaluate import overlap
 from tests.gateway.test_systemone import CONTRACT, pair, shape
 
@@ -27,12 +25,6 @@ pytestmark = pytest.mark.timeout(240)
 
 COLOURS = {"red": "#d62020", "green": "#1f9c3a", "blue": "#2040d0", "yellow": "#f2d21b", "black": "#101010"}
 SDK_TYPES = ("choice", "noul", "score")
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with running() as where:
-        yield where
 
 
 def sdk_question(raw: dict[str, Any]) -> Question:

@@ -6,7 +6,6 @@ What the model answers is other tests' business; here the notebooks run, and sho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ops.running import running
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.ipynb"))
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with running({"PHOTOCALL_PREP_WORKERS": "1"}) as where:
-        yield where
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from ops.running import running
 from photocall.cli import main
 from photocall_engine.checkpoint_hash import checkpoint_sha256
 from photocall_engine.prompt import PROMPT_VERSION
@@ -30,12 +29,6 @@ QUESTIONS: dict[str, Any] = {
     },
     "red": {"type": "noul", "instructions": "Is the square red?"},
 }
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with running() as where:
-        yield where
 
 
 @pytest.fixture
