@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from photocall.addresses import AddressRules, RefusedAddress, Resolver, Unresolved, Url, resolved
@@ -42,6 +43,12 @@ class Answer:
     body: bytes
 
 
+@cache
+def trusted() -> ssl.SSLContext:
+    """Of whom this machine trusts, read once in a process: it takes thirty milliseconds."""
+    return ssl.create_default_context()
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Makes exchanges. Only `resolve` and `tls` are replaced by tests."""
@@ -50,7 +57,7 @@ class Caller:
     timeout_s: float
     max_bytes: int
     resolve: Resolver = resolved
-    tls: ssl.SSLContext = field(default_factory=ssl.create_default_context)
+    tls: ssl.SSLContext = field(default_factory=trusted)
 
     def exchange(
         self, method: str, url: Url, headers: Mapping[str, str], body: bytes | None = None, until: float | None = None

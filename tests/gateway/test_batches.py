@@ -464,7 +464,7 @@ def test_a_gateway_that_stops_hands_its_batches_back_at_once(
     backend.delay_s = 0.02
     with served(settings) as address, httpx.Client(base_url=address, trust_env=False) as http:
         caller = Caller(http)
-        started = caller.start(caller.upload(jsonl(*(line(f"row-{i}") for i in range(150)))))
+        started = caller.start(caller.upload(jsonl(*(line(f"row-{i}") for i in range(60)))))
         eventually(lambda: caller.batch(started["id"])["request_counts"]["completed"] >= 5)
         backend.hold.set()  # it is not done before the gateway has stopped
     held = redis_client.hget(keys.batch(started["id"]), "until")
@@ -473,6 +473,6 @@ def test_a_gateway_that_stops_hands_its_batches_back_at_once(
     with served(settings) as address, httpx.Client(base_url=address, trust_env=False) as http:
         caller = Caller(http)
         batch = caller.ended(started["id"])
-        assert batch["request_counts"] == {"total": 150, "completed": 150, "failed": 0}
+        assert batch["request_counts"] == {"total": 60, "completed": 60, "failed": 0}
         caller.results(batch)
-    assert len(backend.seen) == len(set(backend.seen)) == 150
+    assert len(backend.seen) == len(set(backend.seen)) == 60

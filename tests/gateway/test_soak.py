@@ -118,7 +118,7 @@ def test_nothing_without_an_end_or_an_owner(
     backend.respond = lambda ask, record: refuse if "broken" in str(ask.state) else answered(ask, record)
     owned = {keys.index("local"), keys.ENDED}  # the index and the mark of an ended job go with it, by the sweeper
     found: list[set[str]] = []
-    with TestClient(create_app(app_settings, POLICY), base_url="http://localhost") as client:
+    with TestClient(create_app(app_settings, POLICY, abandoned_after_s=TTL_S), base_url="http://localhost") as client:
         for start in (0, 100):
             soak(client, start, rounds=3)
             eventually(lambda: not any(redis_client.exists(name) for name in EMPTY))

@@ -22,7 +22,7 @@ from tests.gateway.conftest import KEY
 from tests.gateway.fake_backend import FakeBackend
 
 ROWS = 2200  # more than one chunk of the validation
-DISTINCT = 400  # the others equal one of these
+DISTINCT = 100  # the others equal one of these
 
 
 @contextmanager
