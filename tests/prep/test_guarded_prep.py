@@ -75,7 +75,7 @@ def test_the_real_decoder_prepares_as_the_settings_say(tmp_path: Path) -> None:
     real = GuardedPrep(dict(os.environ) | told, 30.0)
     same = ImagePrep(TestLimits(), "exact", "102030", (70, 140, 280))
     try:
-        files = [encoded(noise(1200, 900), name) for name in ("JPEG", "HEIF", "AVIF")]
+        files = [encoded(noise(1200, 900), "JPEG"), *(encoded(noise(400, 300), name) for name in ("HEIF", "AVIF"))]
         for data in (*files, encoded(Image.new("RGBA", (900, 900)), "PNG"), pdf("1 0 0 rg 0 0 48 48 re f")):
             assert real.prepare(data, "auto") == same.prepare(data, "auto")
         assert real.prepare(files[0], "auto").budget == 280
