@@ -310,7 +310,7 @@ BODIES = {
     "name": Bomb(
         lambda: asked(questions={"x" * (30 * MIB): {"type": "noul", "instructions": "?"}}),
         job(),
-        "prompt_too_long",
+        "at most 1024 characters",
         cpu_s=5,
     ),
     "percent signs": Bomb(lambda: asked(images=["data:," + "%41" * 10_000_000]), job(), "is sent as base64"),
