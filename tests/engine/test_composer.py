@@ -76,7 +76,7 @@ def test_an_impossible_number_names_its_question(tokenizer: ChatTokenizer) -> No
 
 
 def test_a_key_that_stands_everywhere_is_refused_before_its_tokens_are_made(tokenizer: ChatTokenizer) -> None:
-    """A picture of 280 tokens under the key "s", in a million letters "s", filled the memory. A tenth shows that it is counted."""
+    """A picture of 280 tokens under the key "s", in a million letters "s", filled the memory; a tenth shows as much."""
     made = bench(tokenizer)
     limit = made.engine.scheduler.limits.max_tokens
     for state, question in (("s" * 100_000, "Is it?"), ("x", "s" * 100_000)):
