@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from ops.bench.fidelity import SHIFT, Shifts, moves, summary
+from ops.bench.fidelity import SETS, SHIFT, Shifts, moves, summary
 from ops.bench.fidelity import measured as measured_shifts
 
 MINI = Path(__file__).parents[2] / "models" / "mini"
 
 
 @pytest.mark.skipif(not list(MINI.glob("*.safetensors")), reason="models/mini holds no weights")
-def test_answers_stay_where_they_are() -> None:
-    shifts = list(measured_shifts(1, threads=1, model=MINI))
+@pytest.mark.parametrize("name", list(SETS))
+def test_answers_stay_where_they_are(name: str) -> None:
+    shifts = list(measured_shifts(SETS[name], 1, threads=1, model=MINI))
     assert all(0 < shift.pixel_max <= 28 for shift in shifts), "the pixels do differ"
     assert all(shift.pixel_mean <= 0.5 for shift in shifts)
     moved = [move for shift in shifts for _, move, _ in shift.answers]
@@ -47,8 +48,8 @@ def test_a_move_is_the_largest_of_an_answers_probabilities(
 
 def test_the_summary_counts_by_type_and_over_all() -> None:
     shifts = [Shifts((("noul", 0.02, True), ("choice", 0.0, False)), 0.2, 9)]
-    lines = {line["workload"]: line for line in summary(shifts)}
-    assert lines["all: mean move of a probability"]["value"] == pytest.approx(0.01)
-    assert lines["noul: largest"]["value"] == 0.02
-    assert lines["noul: share of other answers"]["value"] == 1.0
-    assert lines["pixels, largest"]["value"] == 9
+    lines = {line["workload"]: line for line in summary("a set", shifts)}
+    assert lines["a set, all: mean move of a probability"]["value"] == pytest.approx(0.01)
+    assert lines["a set, noul: largest"]["value"] == 0.02
+    assert lines["a set, noul: share of other answers"]["value"] == 1.0
+    assert lines["a set: pixels, largest"]["value"] == 9
