@@ -3,6 +3,7 @@
     python -m ops.train.evaluate --world all --assets DIR --rows rows.jsonl --out ops/train/results/heldout.json
 
 `--world all` has every family of `ops.train.compose`, which the shipped weights know; `first` is that of the first.
+`--family emoji` asks about one family alone.
 With `--card` the last line says whether the figures of an earlier table hold, and so does the exit code: they do unless
 the 95 % interval of some type's accuracy lies below them.
 
@@ -29,6 +30,7 @@ from typing import Any
 from ops.train.answering import EngineAnswerer, jpeg
 from ops.train.ask import ask
 from ops.train.asker import Answer, Asked
+from ops.train.compose import FAMILIES
 from ops.train.draw import Drawer
 from ops.train.metrics import Judged, summary
 from photocall.questions import Box, Choice, Number, Score, Text
@@ -40,10 +42,13 @@ OF_A_TYPE = 4  # questions of each type asked of one picture
 PACKAGES = ("torch", "pillow", "numpy", "tokenizers", "safetensors")
 
 
-def sample(drawer: Drawer, split: str, number: int) -> tuple[Any, tuple[Asked, ...], bytes]:
-    """State, questions and picture file of one evaluation request. Questions without an answer are left out."""
+def sample(drawer: Drawer, split: str, number: int, family: str | None = None) -> tuple[Any, tuple[Asked, ...], bytes]:
+    """State, questions and picture file of one evaluation request, of one family of `compose.FAMILIES` or of any.
+
+    Questions without an answer are left out.
+    """
     rng = random.Random(SEEDS[split] + number)
-    image, made = drawer.scene(rng, kind=rng.choices(KINDS, WEIGHTS)[0] if drawer.plain else None)
+    image, made = drawer.scene(rng, kind=rng.choices(KINDS, WEIGHTS)[0] if drawer.plain else family)
     taken: defaultdict[str, list[Asked]] = defaultdict(list)
     for asked in ask(made, split, rng, 60):
         known = asked.answer is not None and not (drawer.plain and asked.question.type == "box")
@@ -83,9 +88,11 @@ def overlap(box: dict[str, float], truth: Answer) -> float:
     return shared / (area + (bottom - top) * (right - left) - shared)
 
 
-def judged_rows(answerer: EngineAnswerer, drawer: Drawer, split: str, number: int) -> list[dict[str, Any]]:
+def judged_rows(
+    answerer: EngineAnswerer, drawer: Drawer, split: str, number: int, family: str | None = None
+) -> list[dict[str, Any]]:
     """Every answer to one picture, judged."""
-    state, asked, file = sample(drawer, split, number)
+    state, asked, file = sample(drawer, split, number, family)
     answers = answerer.ask(state, [a.question for a in asked], {"@img": file})["answers"]
     rows = []
     for a in asked:
@@ -172,6 +179,7 @@ def main() -> int:
     parser.add_argument("--assets", type=Path, default=None)
     parser.add_argument("--split", choices=tuple(SEEDS), default="heldout")
     parser.add_argument("--world", choices=("first", "all"), default="first")
+    parser.add_argument("--family", choices=tuple(FAMILIES), default=None, help="pictures of this one alone")
     parser.add_argument("--card", type=Path, default=None, help="a table of an earlier run")
     parser.add_argument("--first", type=int, default=0, help="number of the first picture")
     parser.add_argument("--pictures", type=int, default=1160)
@@ -184,9 +192,8 @@ def main() -> int:
     with args.rows[0].open("a") as file:
         for number in range(args.first, args.first + args.pictures):
             if number not in done:
-                lines = [
-                    json.dumps(row, ensure_ascii=False) for row in judged_rows(answerer, drawer, args.split, number)
-                ]
+                judged = judged_rows(answerer, drawer, args.split, number, args.family)
+                lines = [json.dumps(row, ensure_ascii=False) for row in judged]
                 file.write("".join(f"{line}\n" for line in lines))
                 file.flush()
     table = result(read_rows(args.rows), args.split, drawer.families)
