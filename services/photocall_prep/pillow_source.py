@@ -15,9 +15,9 @@ from photocall_prep.png_chunks import PngChunks
 from photocall_prep.profiles import moves_colours
 from photocall_prep.refusal import ImageRefused, Limits
 from photocall_prep.sources import Facts, Fitted, Loaded
-from photocall_prep.stated_colours import stated
-from photocall_prep.streaming import streamed
-from photocall_prep.turning import known
+from photocall_prep.stated_colours import Stated, stated
+from photocall_prep.streaming import reducing, streamed
+from photocall_prep.turning import known, on_its_side
 
 # The limit is ours and is checked on the header; Pillow's own would only warn about 9000 x 9000.
 Image.MAX_IMAGE_PIXELS = None
@@ -79,9 +79,9 @@ class PillowSource:
         if self._facts.frame or kind is None or image.has_transparency_data:
             return None
         says = stated(image, self._data, self._chunks)
-        if says.profile is not None and moves_colours(says.profile):
+        if _moves(says):
             return None
-        found = streamed(self._data, kind, image.mode, image.size, size)
+        found = streamed(self._data, kind, image.mode, image.size, size, on_its_side(self._facts.turn))
         if found is None:
             return None
         if image.mode == "RGB" and says.profile is None:
@@ -90,18 +90,26 @@ class PillowSource:
         return Fitted(np.asarray(rgb), steps, found.decoded_size)
 
     def load(self, at_least: tuple[int, int] | None) -> Loaded:
-        """See `sources.Source`. A JPEG's transform gives every second, fourth or eighth pixel, filtered."""
-        covers = None
-        if at_least is not None and self._image.format in _JPEGS:
-            drafted = self._image.draft(None, at_least)
+        """See `sources.Source`. A JPEG's transform gives every second, fourth or eighth pixel, filtered.
+
+        It is used where whole pixels are too many, or their colours cost more than the pixels.
+        """
+        image, covers = self._image, None
+        if at_least is not None and image.format in _JPEGS:
+            costly = image.mode not in ("RGB", "L") or _moves(stated(image, self._data, self._chunks))
+            drafted = image.draft(None, at_least) if costly or reducing("JPEG", image.size) else None
             covers = None if drafted is None else (drafted[1][2], drafted[1][3])
-        self._image.load()
-        rgb, steps = to_rgb(self._image, self._background, stated(self._image, self._data, self._chunks))
+        image.load()
+        rgb, steps = to_rgb(image, self._background, stated(image, self._data, self._chunks))
         return Loaded(rgb, steps, covers)
 
     def close(self) -> None:
         """Close the file. The picture itself is not closed: its pixels may have been handed out as they are."""
         self._file.close()
+
+
+def _moves(says: Stated) -> bool:
+    return says.profile is not None and moves_colours(says.profile)
 
 
 def _scale_key(image: Image.Image, depth: int) -> None:

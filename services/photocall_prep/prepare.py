@@ -3,9 +3,10 @@
 Open, fit to the grid, decode, resize and turn, cut. The model is known only by its soft-token budget. The same bytes,
 view and fidelity make the same blob on every machine with the same libraries.
 
-Two fidelities. `exact`: every pixel is decoded, turned, and resized as the reference processor does. `fast`: a decoder
-may hand over fewer pixels, on each side at least REDUCED times those of the grid, and what is cheaper after the resize
-is done after it. docs/images.md says how far the two are apart; tests hold them there.
+Two fidelities. `exact`: every pixel is decoded, turned, and resized as the reference processor does. `fast`: by other
+libraries, and what is cheaper after the resize is done after it; of a picture that is large, or whose colours are
+costly, a decoder may hand over fewer pixels, on each side at least REDUCED times those of the grid. docs/images.md says
+how far the two are apart; tests hold them there.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ is rounded to 8 bits before the model scales it, which is what the checkpoints w
 
 Pillow resizes along rows first and rounds between its two passes, so whether a picture is turned before or after
 changes some values: `exact` turns first, as the reference does; else the smaller side of the work is turned, and
-libvips makes pictures smaller where it can (`streaming.py`).
+`smaller.py` makes the passes in the order of the upright picture.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from photocall.grid import Grid
-from photocall_prep.streaming import reduced
-from photocall_prep.turning import turned, upright, upright_pixels
+from photocall_prep.smaller import smaller
+from photocall_prep.turning import on_its_side, turned, upright, upright_pixels
 
 
 def to_grid(
@@ -31,8 +31,9 @@ def to_grid(
     if exact:
         return np.asarray(_resized(upright(rgb, orientation), (width, height), None))
     size = turned((width, height), orientation)
-    if covers in (None, rgb.size) and rgb.size != size and (pixels := reduced(np.asarray(rgb), size)) is not None:
-        return upright_pixels(pixels, orientation)
+    small = smaller(rgb, size, on_its_side(orientation)) if covers in (None, rgb.size) else None
+    if small is not None:
+        return upright_pixels(np.asarray(small), orientation)
     return np.asarray(upright(_resized(rgb, size, covers), orientation))
 
 

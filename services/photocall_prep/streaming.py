@@ -1,9 +1,9 @@
-"""Pixels of a size, straight from a JPEG's or PNG's bytes, or from pixels that are decoded already.
+"""Pixels of a size, straight from a JPEG's or PNG's bytes.
 
-Several times as fast as Pillow: libvips resizes in vectors, and a PNG strip by strip without ever having all of it in
-memory; libjpeg-turbo (simplejpeg) reduces a JPEG of more than twice the size by its transform. Neither is a judge of a
-file: what they do not like in the least, Pillow looks at again. libvips' bicubic differs from Pillow's by rounding.
-Knows nothing of colours or of turning.
+Decoded by libjpeg-turbo (simplejpeg) or libvips, which are faster than Pillow and give the same pixels, and made
+smaller by `smaller.py`. A large picture is reduced while it is decoded: a JPEG by its transform, which saves much of
+the time, a PNG strip by strip, so that it is never whole in memory. Neither library is a judge of a file: what they do
+not like in the least, Pillow looks at again. Knows nothing of colours.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+
+from photocall_prep.smaller import FOUR, available, pixels_of, smaller, threads
 
 try:
     import pyvips
@@ -28,11 +31,14 @@ except (ImportError, OSError):
 
 log = logging.getLogger(__name__)
 
+WHOLE = {"JPEG": 4_000_000, "PNG": 25_000_000}
+"""So many pixels are decoded as they are, and only rounding differs from the reference."""
 REDUCED = 2
-"""A decoder leaves at least so many times the pixels of the size, each side: with less, mean differences to the full
-decode pass half a level of 255 on ordinary photographs."""
+"""Of a larger JPEG at least so many times the size are left, each side: with less, mean differences to the full decode
+pass half a level of 255 on ordinary photographs."""
 _SHRINKS = (8, 4, 2)  # what the transform can do
 _BANDS = {"RGB": 3, "L": 1}
+_DAMAGE = (ValueError,) if pyvips is None else (ValueError, pyvips.Error)
 
 if pyvips is not None:
     pyvips.cache_set_max(0)  # of operations: nothing is asked for twice
@@ -48,62 +54,54 @@ class Streamed:
     decoded_size: tuple[int, int]
 
 
-def available() -> bool:
-    """libvips is there. Without it nothing here gives anything, and Pillow does all the work."""
-    return pyvips is not None
-
-
 @contextmanager
-def spread(threads: int) -> Iterator[None]:
-    """While entered, one picture's strips are worked on by so many threads; the bytes are the same."""
-    if pyvips is None or threads == 1:
-        yield
-        return
-    pyvips.concurrency_set(threads)
-    try:
-        yield
-    finally:
-        pyvips.concurrency_set(1)
+def spread(count: int) -> Iterator[None]:
+    """While entered, one picture is worked on by so many threads where that helps; the bytes are the same."""
+    with threads(count):
+        if pyvips is None or count == 1:
+            yield
+            return
+        pyvips.concurrency_set(count)
+        try:
+            yield
+        finally:
+            pyvips.concurrency_set(1)
 
 
-def streamed(data: bytes, kind: str, mode: str, stored: tuple[int, int], size: tuple[int, int]) -> Streamed | None:
+def streamed(
+    data: bytes, kind: str, mode: str, stored: tuple[int, int], size: tuple[int, int], turned: bool = False
+) -> Streamed | None:
     """Pixels of `size` from a whole file, or None where that is Pillow's business.
 
-    `kind` and `mode` are Pillow's names, `stored` and `size` are width and height. Enlarging is not done here.
+    `kind` and `mode` are Pillow's names, `stored` and `size` are width and height; `turned` as in `smaller`. Enlarging
+    is not done here.
     """
-    if pyvips is None or mode not in _BANDS or not _smaller(size, stored):
+    if not available() or mode not in _BANDS or size[0] > stored[0] or size[1] > stored[1]:
         return None
     try:
         if kind == "JPEG" and simplejpeg is not None:
-            decoded = _transformed(data, mode, stored, size)
-            return None if decoded is None else _streamed(_image(decoded), size, mode)
-        if kind == "PNG":
-            image = pyvips.Image.pngload_buffer(data, access="sequential", fail_on="warning")
-            return _streamed(image, size, mode) if image.format == "uchar" and image.bands == _BANDS[mode] else None
-    except (pyvips.Error, ValueError) as error:
-        log.debug("left to Pillow: %s", error)
-    return None
-
-
-def reduced(pixels: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8] | None:
-    """[height, width, 3] pixels made smaller; None where that is Pillow's business."""
-    height, width, _ = pixels.shape
-    if pyvips is None or not _smaller(size, (width, height)):
-        return None
-    try:
-        return _streamed(_image(pixels), size, "RGB").pixels
-    except pyvips.Error as error:  # memory, mostly: Pillow says so in its own words
+            decoded = _jpeg(data, mode, stored, size)
+        elif kind == "PNG" and pyvips is not None:
+            decoded = _png(data, mode, stored, size)
+        else:
+            return None
+    except _DAMAGE as error:
         log.debug("left to Pillow: %s", error)
         return None
+    small = None if decoded is None else smaller(decoded, size, turned)
+    if decoded is None or small is None:
+        return None
+    return Streamed(pixels_of(small), decoded.size)
 
 
-def _smaller(size: tuple[int, int], stored: tuple[int, int]) -> bool:
-    return size[0] <= stored[0] and size[1] <= stored[1]
+def reducing(kind: str, stored: tuple[int, int]) -> bool:
+    """Whether a picture of this size is reduced while it is decoded."""
+    return stored[0] * stored[1] > WHOLE[kind]
 
 
 def _shrink(stored: tuple[int, int], size: tuple[int, int]) -> int:
     """Of the transform. Only where it goes in evenly: else it rounds the last column up, and everything is shifted."""
-    for shrink in _SHRINKS:
+    for shrink in _SHRINKS if reducing("JPEG", stored) else ():
         if all(
             side % shrink == 0 and side // shrink >= REDUCED * wanted for side, wanted in zip(stored, size, strict=True)
         ):
@@ -111,22 +109,22 @@ def _shrink(stored: tuple[int, int], size: tuple[int, int]) -> int:
     return 1
 
 
-def _transformed(data: bytes, mode: str, stored: tuple[int, int], size: tuple[int, int]) -> NDArray[np.uint8] | None:
-    """[height, width, bands] of a JPEG. Raises ValueError for damage of any kind."""
+def _jpeg(data: bytes, mode: str, stored: tuple[int, int], size: tuple[int, int]) -> Image.Image | None:
+    """The pixels of a JPEG. Raises ValueError for damage of any kind."""
     width, height = (side // _shrink(stored, size) for side in stored)
-    colours = "GRAY" if mode == "L" else "RGB"
+    colours, kind, bands = ("GRAY", "L", 1) if mode == "L" else ("RGBX", FOUR, 4)
     decoded: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colours, min_width=width, min_height=height)
-    return decoded if decoded.shape == (height, width, _BANDS[mode]) else None
+    if decoded.shape != (height, width, bands):
+        return None
+    return Image.frombuffer(kind, (width, height), decoded, "raw", kind, 0, 1)
 
 
-def _image(pixels: NDArray[np.uint8]) -> Any:
-    height, width, bands = pixels.shape
-    return pyvips.Image.new_from_memory(np.ascontiguousarray(pixels), width, height, bands, "uchar")
-
-
-def _streamed(image: Any, size: tuple[int, int], mode: str) -> Streamed:
-    width, height = size
-    down = image.reducev(image.height / height, kernel="cubic", gap=0)
-    small = down.reduceh(image.width / width, kernel="cubic", gap=0)
-    pixels = np.frombuffer(small.write_to_memory(), np.uint8).reshape(height, width, _BANDS[mode])
-    return Streamed(pixels if mode == "RGB" else pixels[:, :, 0], (image.width, image.height))
+def _png(data: bytes, mode: str, stored: tuple[int, int], size: tuple[int, int]) -> Image.Image | None:
+    """The pixels of a PNG, or those of `size` where it is a large one. Raises pyvips.Error for damage of any kind."""
+    image: Any = pyvips.Image.pngload_buffer(data, access="sequential", fail_on="warning")
+    if image.format != "uchar" or image.bands != _BANDS[mode] or (image.width, image.height) != stored:
+        return None
+    if reducing("PNG", stored):
+        image = image.reduceh(image.width / size[0], kernel="cubic", gap=0)
+        image = image.reducev(image.height / size[1], kernel="cubic", gap=0)
+    return Image.frombuffer(mode, (image.width, image.height), image.write_to_memory(), "raw", mode, 0, 1)

@@ -31,12 +31,17 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
 
 def upright_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """[height, width, 3] as it is looked at; a view."""
-    if orientation >= 5:
+    if on_its_side(orientation):
         pixels = pixels.swapaxes(0, 1)
     down, across = _FLIPS.get(orientation, (1, 1))
     return pixels[::down, ::across]
 
 
+def on_its_side(orientation: int) -> bool:
+    """Stored columns are rows of the upright picture."""
+    return orientation >= 5
+
+
 def turned(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """The upright size of a stored one, and the stored size of an upright one: from 5 on the sides are swapped."""
-    return (size[1], size[0]) if orientation >= 5 else size
+    """The upright size of a stored one, and the stored size of an upright one."""
+    return (size[1], size[0]) if on_its_side(orientation) else size

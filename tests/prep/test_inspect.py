@@ -21,7 +21,7 @@ from tests.prep.workshop import checkpoint
 GOLDEN = """\
 {file}: JPEG of {bytes:,} bytes
   stored   2100x1400 (RGB), orientation 6, 1400x2100 once upright
-  decoded  1050x700 (fast), colours as it is
+  decoded  2100x1400 (fast), colours as it is
   seen     288x480, 30x18 patches, 414,720 bytes
   tokens   60 of 70 (as asked for or set up)
   took     {ms} ms

@@ -18,7 +18,7 @@ ROOMS = {
     "prep": ("PIL", "numpy", "rq"),
     "engine": ("torch", "numpy", "safetensors", "tokenizers"),
 }
-FAST_PREP = ("pyvips", "simplejpeg")
+FAST_PREP = ("cykooz_resizer", "pyvips", "simplejpeg")
 
 
 def packages(machine: Machine) -> Finding:
