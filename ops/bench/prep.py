@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -35,7 +35,7 @@ from photocall_prep.prepare import ImagePrep
 BUDGET = 280
 SCALING = 0.95  # of each core's speed alone
 QUIET = 0.3  # load below which wall clock times of two processes say something
-MEASURED_S = 4.0  # of each process, in the scaling
+MEASURED_S, ROUNDS = 0.6, 20  # of the scaling, alone and together by turns: clocks and neighbours change by a tenth
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +145,32 @@ def _cpu_ms(call: Callable[[], object]) -> float:
 
 def scaling() -> dict[str, float]:
     """What each of as many processes as cores does, as a part of what one does alone: by CPU time and by the clock."""
-    alone = _together(1)
-    everybody = _together(record.cores())
-    return {
-        "cpu": round(alone[0] / everybody[0], 3),
-        "wall": round(alone[1] / everybody[1], 3),
-    }
-
-
-def _together(processes: int) -> tuple[float, float]:
-    """Seconds a picture of one process among so many, by CPU time and by the clock."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        list(pool.map(_prepare_for, [0.0] * processes))  # imports, files, first pictures
-        times = list(pool.map(_prepare_for, [MEASURED_S] * processes))
-    return statistics.mean(cpu for cpu, _ in times), statistics.mean(wall for _, wall in times)
+    count, context = record.cores(), get_context("spawn")
+    alone: list[tuple[float, float]] = []
+    together: list[tuple[float, float]] = []
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        list(pool.map(_prepare_for, [0.0] * count))  # imports, files, first pictures
+        for _ in range(ROUNDS):
+            alone += pool.map(_prepare_for, [MEASURED_S])
+            together += pool.map(_prepare_for, [MEASURED_S] * count)
+    cpu, wall = (statistics.median(t[i] for t in alone) / statistics.median(t[i] for t in together) for i in (0, 1))
+    return {"cpu": round(cpu, 3), "wall": round(wall, 3)}
 
 
 def _prepare_for(seconds: float) -> tuple[float, float]:
-    prep = ImagePrep(Limits())
-    files = [Shot(name, KINDS[1].size, "JPEG", KINDS[1].quality).data() for name in NAMES[:4]]
+    """Seconds of a picture, by CPU time and by the clock."""
+    prep, files = _ready()
     count, began, cpu_began = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - began < seconds or not count:
         for data in files:
             prep.prepare(data, BUDGET)
             count += 1
     return (time.process_time() - cpu_began) / count, (time.perf_counter() - began) / count
+
+
+@cache
+def _ready() -> tuple[ImagePrep, list[bytes]]:
+    return ImagePrep(Limits()), [Shot(name, KINDS[1].size, "JPEG", KINDS[1].quality).data() for name in NAMES[:4]]
 
 
 PEAKS = {
