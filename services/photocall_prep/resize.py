@@ -3,9 +3,9 @@
 The aspect ratio changes by less than one soft token, since each side is cut to a multiple of 48 on its own. The result
 is rounded to 8 bits before the model scales it, which is what the checkpoints were trained with.
 
-Pillow resizes along rows first and rounds between its two passes, so whether a picture is turned before or after
-changes some values: `exact` turns first, as the reference does; else the smaller side of the work is turned, and
-`smaller.py` makes the passes in the order of the upright picture.
+Pillow rounds between its two passes, so their order, and whether a picture is turned before or after, changes some
+values: pictures are turned first, as the reference does, unless they are made smaller by `smaller.py`, which keeps to
+the order of the upright picture, or a decoder has reduced them.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ def to_grid(
     if exact:
         return np.asarray(_resized(upright(rgb, orientation), (width, height), None))
     size = turned((width, height), orientation)
-    small = smaller(rgb, size, on_its_side(orientation)) if covers in (None, rgb.size) else None
+    if covers not in (None, rgb.size):
+        return np.asarray(upright(_resized(rgb, size, covers), orientation))
+    small = smaller(rgb, size, on_its_side(orientation))
     if small is not None:
         return upright_pixels(np.asarray(small), orientation)
-    return np.asarray(upright(_resized(rgb, size, covers), orientation))
+    return np.asarray(_resized(upright(rgb, orientation), (width, height), None))
 
 
 def _resized(rgb: Image.Image, size: tuple[int, int], covers: tuple[float, float] | None) -> Image.Image:

@@ -8,7 +8,7 @@ levels in print. So each pass is a call of its own, in the order in which Pillow
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,7 @@ except ImportError:  # no wheel for this machine
 FOUR = "CMYK"
 """Pillow's name of four bytes a pixel none of which is alpha: how RGB and a byte of padding are handed over."""
 _MODES = ("RGB", "L", FOUR)
+MOST_THREADS = 8  # of one picture: each has a stack, and a decoder's memory is bounded
 _threads = 1
 
 
@@ -60,7 +61,7 @@ def pixels_of(image: Image.Image) -> NDArray[np.uint8]:
 def threads(count: int) -> Iterator[None]:
     """While entered, a picture is worked on by so many threads; the bytes are the same."""
     global _threads
-    before, _threads = _threads, count
+    before, _threads = _threads, min(count, MOST_THREADS)
     try:
         yield
     finally:
@@ -82,5 +83,7 @@ def _resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 @cache
 def _options(count: int) -> Any:
     bicubic = fast.ResizeAlg.convolution(fast.FilterType.catmull_rom)  # the cubic with a = -0.5, as Pillow's
-    pool = fast.ResizerThreadPool(count) if count > 1 else None
+    pool = None
+    with suppress(RuntimeError):  # no more threads may be had: then without
+        pool = fast.ResizerThreadPool(count) if count > 1 else None
     return fast.ResizeOptions(resize_alg=bicubic, use_alpha=False, thread_pool=pool)

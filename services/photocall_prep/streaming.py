@@ -91,7 +91,7 @@ def streamed(
     small = None if decoded is None else smaller(decoded, size, turned)
     if decoded is None or small is None:
         return None
-    return Streamed(pixels_of(small), decoded.size)
+    return Streamed(pixels_of(small), decoded.size if kind == "JPEG" else stored)
 
 
 def reducing(kind: str, stored: tuple[int, int]) -> bool:

@@ -9,6 +9,7 @@ local function drop(view)
   for _, kind in ipairs(kinds) do redis.call('HDEL', KEYS[1], kind .. view) end
 end
 
+redis.call('HSET', KEYS[1], 'made' .. ARGV[1], 0) -- first, so that a full store refuses all of it
 drop(ARGV[1])
 local views = {}
 for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
