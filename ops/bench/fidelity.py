@@ -14,7 +14,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from ops.train.answering import EngineAnswerer, jpeg, prep_of
 from ops.train.ask import ask
 from ops.train.checkpoint import BUDGET
 from ops.train.draw import Drawer
-from ops.train.evaluate import SEEDS
+from ops.train.evaluate import SEEDS, some_of_each_type
 from ops.train.evaluate import sample as evaluation_sample
 from photocall.questions import Json, Question
 from photocall_prep.prepare import Fidelity
@@ -95,12 +95,8 @@ def of_a_camera(drawer: Drawer, number: int) -> Given:
     """A held-out scene as a camera's file, and questions about it."""
     rng = random.Random(SEEDS["heldout"] + 500_000 + number)
     image, made = drawer.scene(rng, size=SIZES[number % len(SIZES)])
-    taken: defaultdict[str, list[Question]] = defaultdict(list)
-    for asked in ask(made, "heldout", rng, 60):
-        if asked.question.type != "box" and len(taken[asked.question.type]) < OF_A_TYPE:
-            taken[asked.question.type].append(asked.question)
-    every = [question for of_type in taken.values() for question in of_type]
-    named = tuple(replace(question, name=f"q{i}") for i, question in enumerate(every))
+    asked = (each for each in ask(made, "heldout", rng, 60) if each.question.type != "box")
+    named = tuple(each.question for each in some_of_each_type(asked, OF_A_TYPE))
     quality = rng.randint(75, 95)
     if number % 2 == 0:
         return "@img", named, jpeg(image, quality)

@@ -21,6 +21,7 @@ import json
 import random
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -49,15 +50,21 @@ def sample(drawer: Drawer, split: str, number: int, family: str | None = None) -
     """
     rng = random.Random(SEEDS[split] + number)
     image, made = drawer.scene(rng, kind=rng.choices(KINDS, WEIGHTS)[0] if drawer.plain else family)
-    taken: defaultdict[str, list[Asked]] = defaultdict(list)
-    for asked in ask(made, split, rng, 60):
-        known = asked.answer is not None and not (drawer.plain and asked.question.type == "box")
-        if known and len(taken[asked.question.type]) < OF_A_TYPE:
-            taken[asked.question.type].append(asked)
-    every = [asked for of_type in taken.values() for asked in of_type]
-    named = tuple(replace(a, question=replace(a.question, name=f"q{i}")) for i, a in enumerate(every))
+    left_out = "box" if drawer.plain else None
+    known = (a for a in ask(made, split, rng, 60) if a.answer is not None and a.question.type != left_out)
+    named = some_of_each_type(known, OF_A_TYPE)
     state = rng.choice(("@img", {"photo": "@img"}, {"image": "@img", "note": f"lot {rng.randint(1, 999)}"}, ["@img"]))
     return state, named, jpeg(image, rng.randint(75, 95))
+
+
+def some_of_each_type(asked: Iterable[Asked], most: int) -> tuple[Asked, ...]:
+    """The first `most` questions of each type, named anew."""
+    taken: defaultdict[str, list[Asked]] = defaultdict(list)
+    for one in asked:
+        if len(taken[one.question.type]) < most:
+            taken[one.question.type].append(one)
+    every = (one for of_type in taken.values() for one in of_type)
+    return tuple(replace(one, question=replace(one.question, name=f"q{i}")) for i, one in enumerate(every))
 
 
 def judge(asked: Asked, answer: dict[str, Any]) -> tuple[bool, float]:
