@@ -11,8 +11,8 @@ from photocall.questions import InvalidField, Json
 from photocall_gateway.pictures import Picture, from_base64, from_url, picture, stored
 from photocall_gateway.viewing import view_of
 
-MAX_KEY_CHARS = 256
 MAX_ASSETS = 64  # keys; each is looked for at every place of the text
+MAX_KEY_CHARS = 256
 
 
 def read_assets(entries: Json, parts: dict[str, bytes], max_bytes: int, *, name_parts: bool) -> dict[str, Picture]:

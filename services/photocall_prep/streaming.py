@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from photocall_prep.smaller import FOUR, available, pixels_of, smaller, threads
+from photocall_prep.smaller import PADDED, available, pixels_of, smaller, threads
 
 try:
     import pyvips
@@ -69,12 +69,12 @@ def spread(count: int) -> Iterator[None]:
 
 
 def streamed(
-    data: bytes, kind: str, mode: str, stored: tuple[int, int], size: tuple[int, int], turned: bool = False
+    data: bytes, kind: str, mode: str, stored: tuple[int, int], size: tuple[int, int], on_its_side: bool = False
 ) -> Streamed | None:
     """Pixels of `size` from a whole file, or None where that is Pillow's business.
 
-    `kind` and `mode` are Pillow's names, `stored` and `size` are width and height; `turned` as in `smaller`. Enlarging
-    is not done here.
+    `kind` and `mode` are Pillow's names, `stored` and `size` are width and height; `on_its_side` as in `smaller`.
+    Enlarging is not done here.
     """
     if not available() or mode not in _BANDS or size[0] > stored[0] or size[1] > stored[1]:
         return None
@@ -88,8 +88,7 @@ def streamed(
     except _DAMAGE as error:
         log.debug("left to Pillow: %s", error)
         return None
-    small = None if decoded is None else smaller(decoded, size, turned)
-    if decoded is None or small is None:
+    if decoded is None or (small := smaller(decoded, size, on_its_side)) is None:
         return None
     return Streamed(pixels_of(small), decoded.size if kind == "JPEG" else stored)
 
@@ -111,8 +110,9 @@ def _shrink(stored: tuple[int, int], size: tuple[int, int]) -> int:
 
 def _jpeg(data: bytes, mode: str, stored: tuple[int, int], size: tuple[int, int]) -> Image.Image | None:
     """The pixels of a JPEG. Raises ValueError for damage of any kind."""
-    width, height = (side // _shrink(stored, size) for side in stored)
-    colours, kind, bands = ("GRAY", "L", 1) if mode == "L" else ("RGBX", FOUR, 4)
+    shrink = _shrink(stored, size)
+    width, height = (side // shrink for side in stored)
+    colours, kind, bands = ("GRAY", "L", 1) if mode == "L" else ("RGBX", PADDED, 4)
     decoded: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colours, min_width=width, min_height=height)
     if decoded.shape != (height, width, bands):
         return None

@@ -104,8 +104,7 @@ def test_a_side_that_the_transform_would_round_is_decoded_whole(monkeypatch: pyt
 def test_without_a_library_pillow_does_it(monkeypatch: pytest.MonkeyPatch, missing: str, form: str) -> None:
     data = Shot("rocket.jpg", (1300, 900), format=form).data()
     fast, exact = (ImagePrep(LIMITS, fidelity).prepare(data, 140) for fidelity in ("fast", "exact"))
-    module, name = (smaller, "fast") if missing == "cykooz_resizer" else (streaming, missing)
-    monkeypatch.setattr(module, name, None)
+    monkeypatch.setattr(smaller if missing == "cykooz_resizer" else streaming, missing, None)
     without = ImagePrep(LIMITS, "fast").prepare(data, 140)
     assert without.grid == fast.grid
     for pixels in (fast.patches, without.patches):
