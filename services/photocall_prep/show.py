@@ -18,7 +18,7 @@ from PIL import Image
 from photocall import keys
 from photocall.grid import PATCH_SIZE, Grid
 from photocall.images import ImageStore
-from photocall.scripts import Call, run
+from photocall.scripts import Call, flat, run
 from photocall.views import PLAIN, Budget, View
 from photocall.wire import pack
 from photocall_prep.prepare import Prep, PreparedImage
@@ -64,9 +64,8 @@ class Showroom:
                 found = {"png": png(prepared), "report": pack(report(data, prepared, took_ms))}
             except ImageRefused as refused:
                 found = {"error": pack({"code": refused.code, "message": refused.reason})}
-        fields = (part for pair in found.items() for part in pair)
-        args = (keys.shown_field("", str(view)), KEPT_S, MAX_VIEWS, keys.WAKE, *fields)
-        run(self._redis, Call("keep_shown", (keys.shown(sha256),), args, _nothing, job=False))
+        args = (keys.shown_field("", str(view)), KEPT_S, MAX_VIEWS, keys.WAKE, *flat(found))
+        run(self._redis, Call("keep_shown", (keys.shown(sha256),), args, bool, job=False))
 
     def forget(self, sha256: str) -> None:
         """Remove patch blobs and what is shown. An engine that misses one has it made again."""
@@ -80,10 +79,6 @@ class Showroom:
         if reason is not None:
             raise ImageRefused("budget_unsupported", reason)
         return budget
-
-
-def _nothing(found: object) -> None:
-    """The script gives none."""
 
 
 def report(data: bytes, prepared: PreparedImage, took_ms: float) -> dict[str, Any]:

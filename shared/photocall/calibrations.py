@@ -19,7 +19,7 @@ from photocall.errors import CalibrationsFull, CodedError, StoreFull, UnknownCal
 from photocall.images import MEMORY_SHARE
 from photocall.names import could_be_id
 from photocall.recalibration import Recalibration, parse_recalibration
-from photocall.scripts import Argument, Call, run_async
+from photocall.scripts import Argument, Call, flat, run_async
 from photocall.wire import pack, unpack
 
 By: TypeAlias = Literal["question", "type"]
@@ -69,7 +69,7 @@ class AsyncCalibrations:
             self._limit,
             keys.calibration(owner, ""),
             self._share,
-            *(part for pair in fields.items() for part in pair),
+            *flat(fields),
         )
 
         def parse(found: list[Any]) -> None:

@@ -45,7 +45,7 @@ from photocall.messages import (
     TurnRequest,
     new_header,
 )
-from photocall.scripts import Argument, Call
+from photocall.scripts import Argument, Call, flat
 from photocall.settings import DAY_S, GatewaySettings, SharedSettings
 from photocall.webhooks import KEPT_S
 from photocall.wire import Wire, pack, unpack
@@ -179,7 +179,7 @@ class Operations:
             self.policy.max_turns_waiting,
             self.policy.max_turns,
         )
-        pairs = tuple(part for pair in fields.items() for part in pair)
+        pairs = flat(fields)
 
         def parse(found: list[Any]) -> Accepted:
             return _accepted(found, new)
@@ -211,7 +211,7 @@ class Operations:
         now: float | None = None,
     ) -> Call[bool]:
         """Move a job that is in `from_` under its fence (None: while nobody holds it)."""
-        pairs = tuple(part for pair in (fields or {}).items() for part in pair)
+        pairs = flat(fields or {})
         args = ("" if fence is None else fence, from_.value, to.value, *pairs)
         return self._call("transition", job_id, (), args, bool, now)
 
@@ -292,7 +292,7 @@ class Operations:
             cancelled_event,
             *_left(outcome.turn or TurnLeft()),
             *near,
-            *(part for pair in fields.items() for part in pair),
+            *flat(fields),
         )
         stream = keys.engine_stream(ack.lane if ack else "interactive")
         return self._call("publish", lease.job_id, (stream,), args, bool, now)

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import zlib
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import redis
@@ -23,7 +24,7 @@ from photocall import keys
 from photocall.errors import BadSignature, MalformedMessage, RefusedFunction, UnknownVersion
 from photocall.logs import fields
 from photocall.messages import DecideRequest, RqValue
-from photocall.scripts import Call, run
+from photocall.scripts import Call, flat, run
 from photocall.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -127,31 +128,46 @@ class DeliverJob(OwnJob):
     allowed = (keys.DELIVER_JOB,)
 
 
+class OwnQueue(Queue):
+    """A queue whose entries are put as RQ puts them, by one script: RQ's own way sends six commands."""
+
+    def put(
+        self, entry_id: str, function: str, args: tuple[Any, ...], failure_ttl_s: int = FAILURE_TTL_S, waits_s: int = 0
+    ) -> None:
+        """With `waits_s` an entry is forgotten when it waited so long, and is left as it is when it waits already."""
+        at = utcformat(now())
+        data = zlib.compress(self.serializer.dumps((function, None, args, {})))
+        own = {"data": data, "description": entry_id, "created_at": at, "enqueued_at": at, "failure_ttl": failure_ttl_s}
+        own_keys = (self.key, self.job_class.key_for(entry_id), self.redis_queues_keys)
+        run(self.connection, Call("put_entry", own_keys, (entry_id, waits_s, *flat(self._form | own)), bool, job=False))
+
+    @cached_property
+    def _form(self) -> dict[str, Any]:
+        """What all entries have in their hashes, as RQ writes it."""
+        job = self.job_class.create(
+            keys.PREPARE_JOB,  # in `data`, which each entry has anew
+            connection=self.connection,
+            serializer=self.serializer,
+            origin=self.name,
+            timeout=JOB_TIMEOUT_S,
+            result_ttl=RESULT_TTL_S,
+        )
+        said = {name: value for name, value in job.to_dict().items() if value != ""}
+        return said | {"status": JobStatus.QUEUED.value}
+
+
 class WebhookQueue:
     """The queue of due deliveries: enqueued by the sweeper, taken by a courier. An entry that is lost is due again."""
 
     def __init__(self, client: redis.Redis, wire: Wire) -> None:
         self._redis = client
         self._serializer = SignedSerializer(wire)
-        self._queue = Queue(keys.WEBHOOK_QUEUE, connection=client, serializer=self._serializer, job_class=DeliverJob)
+        self._queue = OwnQueue(keys.WEBHOOK_QUEUE, connection=client, serializer=self._serializer, job_class=DeliverJob)
 
     def enqueue(self, delivery_id: str, attempt: int) -> None:
         """Put an attempt on the queue, unless it is there already."""
         entry_id = keys.webhook_rq_id(delivery_id, attempt)
-        if self._redis.exists(DeliverJob.key_for(entry_id)):
-            return
-        with self._redis.pipeline() as pipe:
-            self._queue.enqueue_call(
-                keys.DELIVER_JOB,
-                args=(delivery_id, attempt),
-                job_id=entry_id,
-                result_ttl=RESULT_TTL_S,
-                failure_ttl=FAILURE_TTL_S,
-                description=entry_id,
-                pipeline=pipe,
-            )
-            pipe.expire(DeliverJob.key_for(entry_id), WEBHOOK_ENTRY_TTL_S)
-            pipe.execute()
+        self._queue.put(entry_id, keys.DELIVER_JOB, (delivery_id, attempt), waits_s=WEBHOOK_ENTRY_TTL_S)
 
     def take(self, block_s: float) -> str | None:
         """The oldest entry's id, taken off the queue; None when there is none for a while."""
@@ -174,10 +190,9 @@ class PrepQueues:
         self._redis = client
         self.serializer = SignedSerializer(wire)
         self._queues = {
-            lane: Queue(name, connection=client, serializer=self.serializer, job_class=PrepareJob)
+            lane: OwnQueue(name, connection=client, serializer=self.serializer, job_class=PrepareJob)
             for lane, name in keys.PREP_QUEUE.items()
         }
-        self._forms: dict[tuple[keys.Lane, int], dict[str, Any]] = {}
 
     def queue(self, lane: keys.Lane) -> Queue:
         """The RQ queue of a lane."""
@@ -189,7 +204,7 @@ class PrepQueues:
         `more`: jobs that the same entry prepares behind it. What RQ costs is paid per entry, not per picture.
         """
         entry_id = keys.rq_id(job_id, attempt)
-        self._put(lane, entry_id, keys.PREPARE_JOB, (job_id, attempt, *more), FAILURE_TTL_S)
+        self._queues[lane].put(entry_id, keys.PREPARE_JOB, (job_id, attempt, *more))
         return entry_id
 
     def enqueue_aside(self, function: str, sha256: str, view: str = "") -> None:
@@ -197,40 +212,7 @@ class PrepQueues:
         of_view = f"-{hashlib.sha256(view.encode()).hexdigest()[:16]}" if view else ""
         entry_id = f"{function.rpartition('.')[2]}-{sha256}{of_view}"
         args = (sha256, view) if view else (sha256,)
-        self._put("interactive", entry_id, function, args, failure_ttl_s=1, waits_s=ASIDE_TTL_S)
-
-    def _put(
-        self, lane: keys.Lane, entry_id: str, function: str, args: tuple[Any, ...], failure_ttl_s: int, waits_s: int = 0
-    ) -> None:
-        """Enqueue as RQ does, in one call: RQ's own way sends six commands, which a lone caller waits for.
-
-        With `waits_s` the entry is forgotten when it waited so long, and is left as it is when it waits already.
-        """
-        queue, at = self._queues[lane], utcformat(now())
-        data = zlib.compress(self.serializer.dumps((function, None, args, {})))
-        own = {"data": data, "description": entry_id, "created_at": at, "enqueued_at": at}
-        hashed = self._form(lane, failure_ttl_s) | own
-        own_keys = (queue.key, PrepareJob.key_for(entry_id), Queue.redis_queues_keys)
-        flat = (each for pair in hashed.items() for each in pair)
-        run(self._redis, Call("put_entry", own_keys, (entry_id, waits_s, *flat), bool, job=False))
-
-    def _form(self, lane: keys.Lane, failure_ttl_s: int) -> dict[str, Any]:
-        """What all entries of a kind have in their hashes, as RQ writes it."""
-        form = self._forms.get((lane, failure_ttl_s))
-        if form is None:
-            job = PrepareJob.create(
-                keys.PREPARE_JOB,
-                connection=self._redis,
-                serializer=self.serializer,
-                origin=self._queues[lane].name,
-                timeout=JOB_TIMEOUT_S,
-                result_ttl=RESULT_TTL_S,
-                failure_ttl=failure_ttl_s,
-            )
-            form = {name: value for name, value in job.to_dict().items() if value != ""}
-            form["status"] = JobStatus.QUEUED.value
-            self._forms[lane, failure_ttl_s] = form
-        return form
+        self._queues["interactive"].put(entry_id, function, args, failure_ttl_s=1, waits_s=ASIDE_TTL_S)
 
     def waiting(self) -> dict[keys.Lane, int]:
         """Entries on each queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -26,6 +26,11 @@ class Call(Generic[R]):
     args: tuple[Argument, ...]
     parse: Callable[[Any], R]
     job: bool = True
+
+
+def flat(fields: Mapping[str, Argument]) -> tuple[Argument, ...]:
+    """Fields and values by turns, as HSET takes them."""
+    return tuple(part for pair in fields.items() for part in pair)
 
 
 @cache

@@ -22,7 +22,7 @@ from photocall.names import could_be_id
 from photocall.operations import CONTROL_LIMIT
 from photocall.questions import Json
 from photocall.records import AsyncRecords
-from photocall.scripts import Argument, Call, run_async
+from photocall.scripts import Argument, Call, flat, run_async
 from photocall.wire import Wire, pack, unpack
 
 Mode: TypeAlias = Literal["every", "newest"]
@@ -126,7 +126,7 @@ class AsyncSessions:
             "ttl_s": session.ttl_s,
             "told": pack(told | {"metadata": session.metadata}),
         }
-        pairs = [part for pair in fields.items() for part in pair]
+        pairs = flat(fields)
         args: tuple[Argument, ...] = (
             session.session_id,
             repr(session.created_at),
